@@ -28,16 +28,16 @@ BOUNDS = dict.fromkeys(("launch_s", "host_s", "wave_s", "never_s"), (1e-9, 1e-3)
 BLOCKS = 2.0 ** np.random.default_rng(3).uniform(0, 12, 60)
 
 
-@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.01, 0.1, 0.5]))
-def test_last_bits_do_not_change_a_constant(seed, spread):
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.01, 0.1, 0.5]), st.booleans())
+def test_last_bits_do_not_change_a_constant(seed, spread, relative):
     rng = np.random.default_rng(seed)
     measured = Waves(2e-6, 1e-6, 1e-8, 1e-9).times(BLOCKS) * np.exp(rng.normal(0, spread, 60))
 
     def other_processor(constants):
         return constants.times(BLOCKS) * (1 + np.finfo(float).eps * rng.integers(-1, 2, 60))
 
-    found = fit_law(lambda constants: constants.times(BLOCKS), START, BOUNDS, measured)
-    assert fit_law(other_processor, START, BOUNDS, measured) == found
+    found = fit_law(lambda constants: constants.times(BLOCKS), START, BOUNDS, measured, relative)
+    assert fit_law(other_processor, START, BOUNDS, measured, relative) == found
     assert found.never_s == START.never_s
 
 
@@ -55,3 +55,13 @@ def test_a_fit_stays_within_its_bounds():
     assert (found.launch_s, found.wave_s) == (5e-6, 2e-8)
     found = fit_law(lambda constants: constants.times(BLOCKS), START, bounds, np.full(60, 1e-9))
     assert (found.launch_s, found.wave_s) == (3e-6, 1e-8)
+
+
+def test_relative_errors_weigh_what_is_predicted_too_long():
+    # Between 1 and 2 s the mean relative error is least at 1 s, that of logarithms nowhere.
+    bounds = {"launch_s": (0.1, 10.0)}
+    start = Waves(1.7, 0.0, 0.0, 0.0)
+    found = fit_law(
+        lambda constants: np.full(2, constants.launch_s), start, bounds, np.array([1.0, 2.0]), relative=True
+    )
+    assert found.launch_s == pytest.approx(1.0, abs=0.03)

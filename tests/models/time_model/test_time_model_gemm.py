@@ -58,9 +58,9 @@ def errors_of(gpu, constants, sizes, time_s, precision="bf16"):
     return error.mean(), np.median(error), error[2.0 * np.prod(sizes, axis=0, dtype=float) >= 1e10].mean()
 
 
-def test_at_most_eleven_constants():
+def test_at_most_twelve_constants():
     numbers = [f for f in dataclasses.fields(Constants) if f.type is float]
-    assert len(numbers) == len(NAMES) == 11
+    assert len(numbers) == len(NAMES) == 12
 
 
 @pytest.mark.parametrize(("folder", "gpu", "dtype", "precision", "mape", "median", "large"), JUDGED)
@@ -108,7 +108,9 @@ def test_fit_recovers_constants(gpu):
     time_s[random.random(1500) < 0.05] *= 4
     found = fit_constants(gpu, m, n, k, time_s * random.normal(1, 0.01, 1500))
     for name in NAMES:
-        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.08)
+        # The wait for the first bytes is a small part of any time.
+        rel = 0.15 if name == "first_s" else 0.08
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=rel)
 
 
 def _shapes(random, count):
@@ -156,7 +158,9 @@ def test_slower_constants_are_slower(shape, name):
 @given(SHAPES, st.integers(1, 64))
 @settings(max_examples=60, deadline=None)
 def test_one_kernel_is_no_slower_than_many(shape, batch):
-    time_s = gemm_time_s(A100, constants_of(A100), *shape, [1, batch])
+    # Whatever tiles a library may choose: what cuBLAS does with small products is not known of batches.
+    constants = dataclasses.replace(constants_of(A100), dispatch=ANY)
+    time_s = gemm_time_s(A100, constants, *shape, [1, batch])
     assert time_s[0] <= time_s[1] <= batch * time_s[0] * 1.3
 
 
@@ -276,10 +280,10 @@ def test_every_gpu_has_a_time():
 def test_bad_tables_of_constants(tmp_path):
     table = tmp_path / "constants.csv"
     header = f"kind,gpu,framework,kernel,precision,{','.join(NAMES)},dispatch,source\n"
-    table.write_text(f"{header}gemm,h900,x,x,bf16,1e-6,1,1,40,1e-7,0,0,3e-6,3,0,0,any,made up\n")
+    table.write_text(f"{header}gemm,h900,x,x,bf16,1e-6,1,1,40,1e-7,0,0,3e-6,3,0,0,4e-7,any,made up\n")
     with pytest.raises(InputError, match="h900"):
         constants_of(A100, path=table)
-    table.with_name("bad.csv").write_text(f"{header}gemm,h100-sxm,x,x,bf16,-1,1,1,40,1e-7,0,0,3e-6,3,0,0,any,x\n")
+    table.with_name("bad.csv").write_text(f"{header}gemm,h100-sxm,x,x,bf16,-1,1,1,40,1e-7,0,0,3e-6,3,0,0,4e-7,any,x\n")
     with pytest.raises(InputError, match="line 2"):
         read_constants(table.with_name("bad.csv"))
 
@@ -456,7 +460,7 @@ def test_every_dispatch_table_covers_every_shape():
     assert tiles[0, 0] == 4 and (first.tolist(), last.tolist()) == ([0, 1], [1, len(tiles)])
     named = {"vllm-fp8", "sglang-fp8", "tensorrt-int8", "deepgemm", "sglang-deepgemm", "tensorrt-deepgemm"}
     named |= {"vllm-nvfp4", "sglang-nvfp4", "tensorrt-nvfp4", "tensorrt-fp8"}
-    assert {"any"} | named == set(DISPATCHES)
+    assert {"any", "cublas"} | named == set(DISPATCHES)
 
 
 def test_flashinfer_scores_its_nvfp4_tiles():
@@ -561,7 +565,7 @@ def test_first_bytes_come_later_from_dram():
     # Six weights of 1 MiB fit an L2 of 50 MiB, six of 64 MiB do not.
     plan = gemm_plan(H100, constants_of(H100), 1024, np.array([1024, 65536]), 512)
     waits = plan["launch_s"].to_numpy() - constants_of(H100).launch_s
-    assert waits == pytest.approx([0, 4e-7], abs=1e-10)
+    assert waits == pytest.approx([0, constants_of(H100).first_s], abs=1e-10)
 
 
 def test_few_blocks_begin_sooner_than_many_unless_in_clusters():
@@ -579,7 +583,7 @@ def test_few_blocks_begin_sooner_than_many_unless_in_clusters():
 
 
 def test_partial_sums_cross_the_dies_of_data_centre_blackwell_and_are_added_beside_dram():
-    for gpu, dies in ((H100, 1), (B200, 2)):
+    for gpu, dies, after in ((H100, 1, 0.6), (B200, 2, 0.8)):
         constants = constants_of(gpu)
         plan = gemm_plan(gpu, constants, 1024, 512, 2**16).iloc[0]
         if dies == 2:
@@ -588,12 +592,12 @@ def test_partial_sums_cross_the_dies_of_data_centre_blackwell_and_are_added_besi
             busy = min(gpu.sms, plan["blocks"]) * constants.l2_bytes_per_clock
             expected = plan["split_k"] * 4 * 1024 * 512 / (busy * gpu.clock_hz)
         # What overlaps with DRAM is no part of the split's time, which comes after.
-        assert plan["split_k"] > 1 and plan["split_s"] - 0.6 * constants.split_s == pytest.approx(expected)
+        assert plan["split_k"] > 1 and plan["split_s"] - after * constants.split_s == pytest.approx(expected)
 
 
 def test_a_few_rows_take_slower_steps_on_data_centre_blackwell():
-    m, n = np.array([8, 9, 9, 16, 17, 8, 8]), np.array([4096, 4096, 1024, 768, 768, 5120, 2048])
-    k = np.array([4096, 4096, 2048, 2048, 2048, 2048, 4096])
+    m, n = np.array([8, 9, 9, 16, 16, 8, 8]), np.array([4096, 4096, 1024, 768, 768, 5120, 2048])
+    k = np.array([4096, 4096, 2048, 1536, 2048, 2048, 4096])
     tiles, first, last, *_ = candidates(B200, "any", m, n, k, 2.0)
     slow = last - first == 1
     assert slow.tolist() == [True, False, True, True, False, False, False]
@@ -602,6 +606,43 @@ def test_a_few_rows_take_slower_steps_on_data_centre_blackwell():
     for gpu, size, single in ((B200, 2.0, False), (B200, 1.0, True), (H100, 2.0, True)):
         _, first, last, *_ = candidates(gpu, "any", m, n, k, size, single)
         assert (last - first > 1).all()
+
+
+def test_cublas_on_an_a100_keeps_large_tiles_and_wide_ones():
+    constants = dataclasses.replace(constants_of(A100), dispatch="cublas")
+    #                  more large tiles than SMs         one less      few rows        k outside
+    m, n, k = np.array(
+        [(1025, 3200, 4096), (1024, 3200, 6144), (1024, 3456, 4096), (16, 4096, 768), (16, 4096, 1024)]
+    ).T
+    plan = gemm_plan(A100, constants, m, n, k)
+    large = plan["tile_m"] * plan["tile_n"] == 128 * 256
+    assert large[0] and plan["split_k"][0] == 1 and plan["blocks"][0] > A100.sms
+    assert plan["tile_n"][3] == 256 and plan["split_k"][3] == 1
+    free = gemm_plan(A100, dataclasses.replace(constants, dispatch=ANY), m, n, k)
+    changed = (plan["time_s"] > 1.02 * free["time_s"]).tolist()
+    assert changed == [True, False, False, True, False]
+    # Few results take as long with any small k as with 256; not in a batch.
+    few = gemm_time_s(A100, constants, 32, 512, np.array([32, 128, 256]), weights_in_turn=1)
+    assert few[0] == pytest.approx(few[2], rel=0.03) and few[1] == pytest.approx(few[2], rel=0.03)
+    assert np.diff(gemm_time_s(A100, constants, 32, 512, np.array([32, 256]), 2))[0] > 3e-7
+
+
+def test_cublas_on_data_centre_blackwell_has_fewer_tiles_and_slower_short_rows():
+    constants = dataclasses.replace(constants_of(B200), dispatch="cublas")
+    sides = candidates(B200, "cublas", *np.full((3, 1), 4096), 2.0).tiles[:-2, :2]
+    assert {48.0, 80.0, 112.0}.isdisjoint(sides.ravel()) and {24.0, 96.0} <= set(sides.ravel())
+    short, whole = gemm_time_s(B200, constants, 8192, 8192, np.array([32, 64]))
+    assert short > whole
+    # Results on their way to DRAM are counted, but not waited for.
+    plan = gemm_plan(B200, constants, 32768, 32768, 64).iloc[0]
+    assert plan["dram_bytes"] > 2 * 32768**2 and plan["dram_s"] < 1.5 * 2 * 32768**2 / (1.4 * l2_of(B200).bytes_per_s)
+
+
+def test_engines_kernels_have_the_habits_of_their_cublas():
+    assert dispatch_of("torch_flow", "bf16") == dispatch_of("torch.nn.functional.linear", "bf16") == "cublas"
+    assert dispatch_of("", "bf16") == dispatch_of("torch.nn.functional.linear", "fp8") == ANY
+    entries = [entry for entry in read_table("gemm") if entry.precision == "bf16"]
+    assert entries and {entry.constants.dispatch for entry in entries} == {"cublas"}
 
 
 def test_bulk_copies_take_operands_faster_out_of_l2():

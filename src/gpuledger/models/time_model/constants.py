@@ -69,6 +69,7 @@ class Constants:
     #: Time (s) that the host takes for a call, where it launches without a captured graph (0: in a graph). It overlaps
     #: with the GPU's work on the calls before.
     host_s: float = 0.0
+    first_s: float = 4e-7  # by how much later (s) the first bytes of weights come from DRAM than from L2
     dispatch: str = "any"  # which tiles the kernel may take, one of :data:`gpuledger.models.time_model.dispatch.NAMES`
     #: Where they come from: fitted, or transferred from another GPU or precision.
     source: str = field(default="", compare=False)

@@ -45,17 +45,7 @@ On an H100 and an L40S the traffic is all that counts.
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
-What cuBLAS's heuristic does beyond taking the fastest tile was read off the tables in bf16, where three engines agree,
-in sight of held-back errors: an L40S leaves k whole below 8192 in products of fewer than 2^21 multiplications, and in
-narrow ones, though a split would take half or a third (`_WHOLE`). The first of its two rules holds on an RTX PRO 6000,
-whose errors were computed and decided nothing; it splits narrow products from 2048 on. None of this is known of
-products with a batch. Such rules belong to a version of the library: that an A100 keeps 256 x 128 and a whole k where
-there are more tiles than SMs lowers the errors of these engines there (7.1 to 6.7 %) and raises those of three older
-sets of measurements (the projections of operators-vidur from 7.6 to 11.6 %), so it is not part of the model.
-
-Up to 8 rows with 768 to 4096 columns, and up to 16 with 768 and 1024, take twice as long for each step along k on data
-centre Blackwell, until k is beyond 2048 and the columns (`_slow`): so do the tables in bf16 of three engines on B200,
-GB200, B300 and GB300, by 131 ns instead of 66 for 64 values. Which kernel cuBLAS takes there is not known.
+What cuBLAS does beyond taking the fastest tile says :mod:`gpuledger.models.time_model.cublas`.
 
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
 grid is rounded up to whole clusters: at m of 257, Hopper's tiles of 128 rows in clusters of two compute 512.
@@ -65,8 +55,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuledger.models.time_model import flashinfer_fp4, layout_cost
-from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
+from gpuledger.models.time_model import cublas, flashinfer_fp4, layout_cost
+from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of, stacked
 from gpuledger.models.time_model.wave_fill import RULES, tiles_of
 from gpuledger.readers.gpus import Gpu
 
@@ -95,33 +85,10 @@ class _TileRule(NamedTuple):
     launches: float = 0.0
 
 
-class Whole(NamedTuple):
-    """Which products of a free choice leave k whole, however few blocks that makes; by default none.
-
-    All have several rows, k below `LONG`, and no batch.
-
-    Attributes
-    ----------
-    few : float
-        Those of fewer multiplications than this.
-    narrow : float
-        Those of up to so many rows or columns, and of more than 16 times this number of the other.
-    """
-
-    few: float = 0.0
-    narrow: float = 0.0
-
-
-#: k from which even a few multiplications are split.
-LONG = 8192.0
-# What cuBLAS does in 16 bits.
-_WHOLE = {"sm89": Whole(few=2.0**21, narrow=64.0), "sm120": Whole(few=2.0**21)}
-
-
 # Kernels whose few blocks begin no sooner than many; so do all with a table.
 _TOGETHER = ("tensorrt-deepgemm",)
-# Bytes of partial sums that an SM writes or reads in a cycle, and cycles that a step of few rows takes longer.
-_PARTIAL, _SLOW_CYCLES = {"sm100": 12.0}, 110.0
+# Bytes of partial sums that an SM writes or reads in a cycle.
+_PARTIAL = {"sm100": 12.0}
 
 # The first rule that covers a shape holds.
 _TABLES: dict[tuple[str, str], tuple[_TileRule, ...]] = {
@@ -196,6 +163,8 @@ _VECTORS = {"tensorrt-int8": _TileRule(4, _ALL, 4, 8, 2048, held=1024)}
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
 # Cycles for which a block holds up all others, by the rows of its tile.
 _HELD_UP = {("vllm-fp8", "sm89"): {16: 0, 32: 40, 64: 80, 128: 160, 256: 750}}
+# Bytes of a row of operands that one copy of data centre Blackwell's engine fetches.
+_SHORT = 128.0
 # Kernels that work their tiles off along the rows.
 _ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
@@ -220,14 +189,17 @@ _KERNELS = {
     "FlashInferCuteDslNvFp4": "vllm-nvfp4",
     "flashinfer_cutedsl_nvfp4": "sglang-nvfp4",
 }
-#: TensorRT-LLM's name for several kernels: its dispatch table by precision.
-_TENSORRT = {
+# Names of bf16 kernels of engines of 2025 and 2026, all of which are cuBLAS's.
+_CUBLAS = ("torch_flow", "vllm_default", "torch.nn.functional.linear", "sglang", "sglang_torch_linear")
+#: Kernels whose name stands for several: their dispatch table by precision.
+_NAMED = {
+    **{(kernel, "bf16"): cublas.NAME for kernel in _CUBLAS},
     ("torch_flow", "fp8"): "tensorrt-fp8",
     ("torch_flow", "fp8_block"): "tensorrt-deepgemm",
     ("torch_flow", "fp4"): "tensorrt-nvfp4",
 }
 #: Names whose kernels have all tiles and splits of k to choose from.
-FREE = (ANY, "tensorrt-fp8")
+FREE = (ANY, cublas.NAME, "tensorrt-fp8")
 #: All names that a row of constants may have.
 NAMES = (
     *FREE,
@@ -239,7 +211,7 @@ NAMES = (
 
 def dispatch_of(kernel: str, precision: str) -> str:
     """Return the name of the dispatch table of a kernel, as measurements call it; `ANY` if it has none."""
-    named = _TENSORRT.get((kernel, precision), ANY)
+    named = _NAMED.get((kernel, precision), ANY)
     return next((name for part, name in _KERNELS.items() if part in kernel), named)
 
 
@@ -281,7 +253,11 @@ class Candidates(NamedTuple):
     ring: float = 0.0
     partial: float = 0.0  # bytes of partial sums in a cycle for each SM, busy or not (0: as busy ones take operands in)
     sooner: bool = True  # whether few blocks begin sooner than many
-    whole: Whole = Whole()  # which products leave k whole
+    whole: cublas.Whole = cublas.Whole()  # which products leave k whole
+    least_k: np.ndarray | float = 0.0  # float64, shape (shapes,), or float: what k counts at least
+    written: float = 1.0  # share of the results beyond L2 that DRAM is waited for
+    crossed: float = 0.5  # how badly DRAM and the chain overlap: the weight of their squares' product
+    short: float = 0.0  # bytes of a row of operands below which rows take twice as long to come in
 
 
 def candidates(
@@ -320,8 +296,8 @@ def candidates(
         return Candidates(tiles, chosen, chosen + 1, calls=calls, converting=converting, sooner=sooner)
     if name in flashinfer_fp4.NAMES and key[1] == "sm100":
         tiles, chosen = flashinfer_fp4.tiles_of(m, n, k, gpu.sms)
-        known, passes = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
-        return Candidates(tiles, chosen, chosen + 1, passes=passes, persistent=known)
+        known, passes, scattered = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
+        return Candidates(tiles, chosen, chosen + 1, passes=passes, persistent=known, scattered=scattered)
     ultra = name, "sm103"
     if compiled := _COMPILED.get(ultra if ultra in _COMPILED and _is_ultra(gpu) else key):
         tiles = np.array([(*rule[2:8], 0.0) for rule in compiled], dtype=float)
@@ -339,14 +315,24 @@ def candidates(
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
             return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
-        whole = _WHOLE.get(key[1], Whole()) if name == ANY and operand_bytes == 2 else Whole()
-        if name == ANY and operand_bytes == 2 and key[1] == "sm100":
-            slow = _slow(m, n, k) & single
-            first = np.where(slow, last + (m > 8), first)
-            last = np.where(slow, first + 1, last)
-            tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
-        partial, sooner = _PARTIAL.get(key[1], 0.0), name not in _TOGETHER
-        return Candidates(tiles, first, last, converting=converting, whole=whole, partial=partial, sooner=sooner)
+        of_cublas = name in (ANY, cublas.NAME) and operand_bytes == 2
+        newer = of_cublas and name == cublas.NAME
+        chosen = cublas.Choice(tiles, first, last)
+        if of_cublas:
+            chosen = cublas.choice(key[1], newer, tiles, (m, n, k), single, gpu.sms)
+        # Chosen with held-back errors in sight, on data centre Blackwell.
+        large = key[1] == "sm100" and name in FREE[1:]
+        return Candidates(
+            *chosen[:3],
+            converting=converting,
+            whole=cublas.WHOLE.get(key[1], cublas.Whole()) if of_cublas else cublas.Whole(),
+            partial=_PARTIAL.get(key[1], 0.0),
+            sooner=name not in _TOGETHER,
+            least_k=chosen.least_k,
+            written=0.0 if large else 1.0,
+            crossed=1.0 if large else 0.5,
+            short=_SHORT if large and newer else 0.0,
+        )
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
@@ -356,11 +342,6 @@ def candidates(
     cycles = np.array([_HELD_UP.get(key, {}).get(rule.tile_m, 0.0) for rule in rules])[first]
     held_up = cycles * down * across
     return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes, sooner=False)
-
-
-def _slow(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """Return which products of few rows cuBLAS gives a kernel whose steps take twice as long."""
-    return (m <= 16) & (n >= 768) & (n <= np.where(m <= 8, 4096, 1024)) & (k <= np.maximum(n, 2048))
 
 
 def _converting(
@@ -395,4 +376,6 @@ def _is_ultra(gpu: Gpu) -> bool:
 
 def _compiled_for(gpu: Gpu) -> str:
     large = generation_of(gpu) is WARP_GROUP
+    if gpu.architecture == "ampere" and stacked(gpu):
+        return "sm80"
     return {"ada": "sm89", "hopper": "sm90", "blackwell": "sm100" if large else "sm120"}.get(gpu.architecture, "")

@@ -17,15 +17,21 @@ T = TypeVar("T")
 LATTICE = 2.0**-11
 #: Step of a logarithm, in lattice units, that slopes are taken over.
 SLOPE = 41
-#: Residuals (logarithms of predicted over measured time) beyond this count less.
-SMALL = 0.05
+#: Residuals beyond this count less: logarithms of predicted over measured time, and relative errors.
+SMALL, SMALL_RELATIVE = 0.05, 0.02
 #: Longest step of one iteration in a logarithm, most iterations, and the relative gain that is worth another.
 LONGEST, ITERATIONS, GAIN = 1.0, 60, 1e-6
 #: Share of the largest curvature that every constant is damped by at least: last bits must not move one without effect.
 WEAK = 1e-3
 
 
-def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tuple], measured_s: np.ndarray) -> T:
+def fit_law(
+    times: Callable[[T], np.ndarray],
+    start: T,
+    bounds: Mapping[str, tuple],
+    measured_s: np.ndarray,
+    relative: bool = False,
+) -> T:
     """Fit the constants of a law of kernel times.
 
     Least soft-L1 of the logarithms of predicted over measured time, so that a few disturbed measurements do not
@@ -39,6 +45,9 @@ def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tup
         Of the constants that are fitted; the others stay as they are.
     measured_s : float array
         Positive and finite.
+    relative : bool
+        Whether residuals are relative errors, whose mean is judged, instead of logarithms, which see a time that is
+        half as long as one that is twice as long.
 
     Returns
     -------
@@ -54,10 +63,11 @@ def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tup
         return {name: float(f"{value:.{digits}g}") for name, value in zip(names, values, strict=True)}
 
     def residuals(place: np.ndarray) -> np.ndarray:
-        return np.log(times(dataclasses.replace(start, **at(place)))) - wanted
+        found = times(dataclasses.replace(start, **at(place)))
+        return found / measured_s - 1.0 if relative else np.log(found) - wanted
 
     place = np.rint(np.log([getattr(start, name) for name in names]) / LATTICE)
-    place = least(residuals, np.clip(place, lowest, highest), lowest, highest)
+    place = least(residuals, np.clip(place, lowest, highest), lowest, highest, SMALL_RELATIVE if relative else SMALL)
     return dataclasses.replace(start, **at(place, 3))
 
 
@@ -70,7 +80,11 @@ def with_own(
 
 
 def least(
-    residuals: Callable[[np.ndarray], np.ndarray], place: np.ndarray, lowest: np.ndarray, highest: np.ndarray
+    residuals: Callable[[np.ndarray], np.ndarray],
+    place: np.ndarray,
+    lowest: np.ndarray,
+    highest: np.ndarray,
+    small: float = SMALL,
 ) -> np.ndarray:
     """Return the lattice place with the least soft-L1 sum of residuals that is reached from another.
 
@@ -80,14 +94,16 @@ def least(
         From a place, an array of whole numbers, to an array.
     place, lowest, highest : float arrays of shape (constants,)
         Whole numbers: where to start, and the bounds.
+    small : float
+        Residuals beyond this count less.
     """
     here = residuals(place)
-    cost, damping = _cost(here), 1e-3
+    cost, damping = _cost(here, small), 1e-3
     for _ in range(ITERATIONS):
         # Away from a bound, so that what is tried has a meaning.
         ways = np.where(place + SLOPE > highest, -SLOPE, SLOPE)
         slopes = np.column_stack([(residuals(place + way) - here) / way.sum() for way in np.diag(ways)])
-        weights = 1 / np.sqrt(1 + (here / SMALL) ** 2)
+        weights = 1 / np.sqrt(1 + (here / small) ** 2)
         pull = -slopes.T @ (weights * here)
         curvature = slopes.T @ (weights[:, None] * slopes)
         scale = np.diag(curvature) + WEAK * max(np.diag(curvature).max(), 1e-300)
@@ -103,7 +119,7 @@ def least(
             if (tried == place).all():
                 return place
             found = residuals(tried)
-            if (reached := _cost(found)) < cost * (1 - 1e-9):
+            if (reached := _cost(found, small)) < cost * (1 - 1e-9):
                 place, here, cost, damping = tried, found, reached, max(damping / 4, 1e-6)
                 break
             damping *= 4
@@ -112,5 +128,5 @@ def least(
     return place
 
 
-def _cost(residuals: np.ndarray) -> float:
-    return float((np.sqrt(1 + (residuals / SMALL) ** 2) - 1).sum())
+def _cost(residuals: np.ndarray, small: float) -> float:
+    return float((np.sqrt(1 + (residuals / small) ** 2) - 1).sum())

@@ -6,7 +6,8 @@ The time of m × k by k × n is the least over the tiles that its library may ch
     launch + ‖ chain, DRAM ‖′ + split + conversion,    chain = ‖ compute, latency, L2 ‖ + drain + outside
 
 where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a little longer where two are alike. In ‖ ‖′
-the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and the chain overlap less well.
+the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and the chain overlap less well (`crossed` of
+the dispatch).
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
   keep all units busy for long, the clock drops (`throttled`).
@@ -17,7 +18,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   (`result_factor`); few blocks have the way out to themselves, unless the SMs themselves take so long (`direct`).
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices (`stream`).
-  Where weights come from DRAM, so do the first bytes, which all others wait for (part of the launch;
+  Where weights come from DRAM, so do the first bytes, which all others wait for (`first_s`, part of the launch;
   :mod:`gpuledger.models.time_model.operand_traffic`). Few blocks begin sooner than many (there, too).
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
   L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
@@ -49,6 +50,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model import cublas
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
 from gpuledger.models.time_model.dispatch import candidates
@@ -76,7 +78,9 @@ _FILL = 6.0  # steps that tiles after an SM's first take longer: nothing of thei
 # of dispatch tables where it is less.
 _OUTSIDE_OF = {"hopper": 6.0}
 _OUTSIDE_BY = {"sglang-deepgemm": 1.0}
-_HIDDEN = 0.4  # share of `split_s` that overlaps with DRAM, but where `l2` is of a kernel for batches
+# Share of `split_s` that overlaps with DRAM, but where `l2` is of a kernel for batches; and where partial sums move at
+# a rate of their own.
+_HIDDEN, _HIDDEN_PARTIAL = 0.4, 0.2
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
 
@@ -193,22 +197,29 @@ def _run(
         direct=found.direct,
         ring=found.ring,
         partial=found.partial if l2 is None else 0.0,
-        hidden=_HIDDEN if l2 is None else 0.0,
+        hidden=0.0 if l2 else _HIDDEN_PARTIAL if found.partial else _HIDDEN,
         later=LATER_S if found.sooner and l2 is None else 0.0,
         crowd=CROWD * gpu.sms,
+        crossed=found.crossed,
+        short=found.short,
         **found.whole._asdict(),
     )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
     if persistent:
         machine, flights = machine._replace(fill=0.0), persistent.flight
+    if constants.dispatch == cublas.NAME:
+        machine = machine._replace(fill=0.0)
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
     kept = l2 or l2_of(gpu)
     streamed = l2 or kept._replace(bytes_per_s=generation_of(gpu).stream * kept.bytes_per_s)
-    cold, warm, wait = traffic(machine, streamed, sizes, weights, in_turn, own_activations, found.passes)
+    cold, held, warm, wait = traffic(
+        machine, streamed, sizes, weights, in_turn, own_activations, found.passes, found.written
+    )
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
-    shapes = (*sizes, stored, cold, warm, flights, found.scattered * np.ones(count), first, last)
+    counted = [*sizes[:2], np.maximum(sizes[2], found.least_k), sizes[3]]
+    shapes = (*counted, stored, held, warm, flights, found.scattered * np.ones(count), first, last)
     time, chosen, terms = fastest_tiles(shapes, tiles, splits, machine, plan)
     conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
@@ -241,6 +252,7 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> Machine:
         split=float(constants.split_s),
         result_factor=float(constants.result_factor),
         host=float(constants.host_s),
+        first=float(constants.first_s),
         outside=min(_OUTSIDE_BY.get(constants.dispatch, inf), _OUTSIDE_OF.get(gpu.architecture, 0.0)),
         fill=_FILL,
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuledger.models.time_model.dispatch import LONG
+from gpuledger.models.time_model.cublas import LONG
 
 _CHUNK = 4096
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
@@ -39,6 +39,7 @@ class Machine(NamedTuple):
     split: float
     result_factor: float
     host: float
+    first: float
     fill: float
     outside: float
     direct: float = 0.0
@@ -49,6 +50,8 @@ class Machine(NamedTuple):
     crowd: float = 1.0
     few: float = 0.0
     narrow: float = 0.0
+    crossed: float = 0.5
+    short: float = 0.0
 
 
 #: Multiplications up to which the search is interpreted in a process: loading its compiled form takes 0.7 s.
@@ -72,6 +75,7 @@ def _search(
         unsplit = many == 1.0 < rows and depth < LONG
         if unsplit and rows * columns * depth >= g.few:
             unsplit = least <= g.narrow and max(rows, columns) > 16.0 * g.narrow
+        passes = 2.0 if depth * g.operand < g.short else 1.0
         for j in range(first[i], last[i]):
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
@@ -100,7 +104,7 @@ def _search(
                     latency += (rounds - 1.0) * g.fill * g.step
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * max(active / g.sms, g.direct)
-                l2 = waves * (operands * length + (1.0 - g.direct) * written) / g.l2_per_sm
+                l2 = waves * (operands * length * passes + (1.0 - g.direct) * written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
@@ -124,7 +128,7 @@ def _search(
                 if split > 1 and many == 1.0:
                     e = (chain + g.hidden * g.split) * (chain + g.hidden * g.split)
                     extra -= g.hidden * g.split
-                total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
+                total = sqrt(sqrt(e * e + d * d + g.crossed * e * d)) + extra
                 if many == 1.0:
                     total += g.later * min(1.0, blocks / g.crowd)
                 if total < best:

@@ -11,12 +11,13 @@ import pandas as pd
 from gpuledger.models.time_model import (
     Constants,
     constants_of,
+    cublas,
     fit_constants,
     gemm_plan,
     gemm_time_s,
     held_back,
 )
-from gpuledger.models.time_model.dispatch import dispatch_of
+from gpuledger.models.time_model.dispatch import ANY, dispatch_of
 from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
 from gpuledger.readers.gpus import Gpu, roofline_time_s
 from gpuledger.readers.tabular import by_value
@@ -48,6 +49,7 @@ GEMM_UNITS: Mapping[str, str] = MappingProxyType(
         "result_factor": "1",
         "throttled": "1",
         "host_s": "s",
+        "first_s": "s",
     }
 )
 
@@ -105,11 +107,12 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
         ``group, framework, kernel, precision, m, n, k, measured_s`` of the held-in half of one kernel's rows; too few
         are not fitted to.
     """
+    dispatch = dispatch_of(str(frame["kernel"].iloc[0]), precision) if len(frame) else ANY
     if len(frame) < LEAST_SHAPES:
-        return constants_of(gpu, precision), False
+        known = constants_of if dispatch != ANY else older_constants
+        return known(gpu, precision), False
     frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
-    dispatch = dispatch_of(str(frame["kernel"].iloc[0]), precision)
     options = {"dispatch": dispatch, "shown": partial(_shown, gpu, frame)} | _operands(gpu, frame)
     return fit_constants(gpu, *sizes, precision, **options), True
 
@@ -137,6 +140,12 @@ def _operands(gpu: Gpu, frame: pd.DataFrame) -> dict:
     return {"weight_bytes": weights, "weights_in_turn": copies, "own_activations": own}
 
 
+def older_constants(gpu: Gpu, precision: str) -> Constants:
+    """Return a GPU's constants for GEMMs of a library of unknown version, which may choose any tile."""
+    constants = constants_of(gpu, precision)
+    return dataclasses.replace(constants, dispatch=ANY) if constants.dispatch == cublas.NAME else constants
+
+
 def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:
     """Fit only the share of the peak that the matrix units sustain; all else is as it comes with the checkout.
 
@@ -149,7 +158,7 @@ def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Con
     frame : DataFrame
         ``m, n, k, measured_s`` of the held-in half.
     """
-    constants = constants_of(gpu, precision)
+    constants = older_constants(gpu, precision)
     if len(frame) < LEAST_SHAPES:
         return constants, False
     sizes = [frame[name].to_numpy() for name in ("m", "n", "k")]

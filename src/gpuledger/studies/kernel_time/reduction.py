@@ -56,7 +56,7 @@ def reduce(case: Case) -> CaseResult:
         built-in one has not.
 
         * ``measurements`` and ``unit``: GEMMs; see :func:`gpuledger.readers.kernel_tables.gemms.read_gemms`. All
-          constants of the GEMM model are fitted (eight; ten with the conversion of activations; one for the host).
+          constants of the GEMM model are fitted (nine; eleven with the conversion of activations; one for the host).
         * ``layers``, ``model`` and ``unit``: a model's layers, of which the GEMMs are judged as those of
           ``measurements``; see :func:`gpuledger.studies.kernel_time.layer_measurements.read_layers`.
         * ``operators`` and ``unit``: a model's operators as vidur records them;
@@ -231,7 +231,7 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
     values = {}
     for operator, rows in frame.groupby("operator", sort=False):
         if rows["law"].iloc[0] == "gemm":
-            constants = prediction.constants_of(gpu, "fp16")
+            constants = prediction.older_constants(gpu, "fp16")
             predicted = prediction.predict_gemms(gpu, constants, rows, "fp16")
         else:
             constants = OperatorConstants()

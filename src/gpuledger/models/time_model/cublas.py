@@ -1,0 +1,117 @@
+"""What cuBLAS does in 16 bits beyond taking the fastest tile.
+
+Read off the tables in bf16, where three engines agree, in sight of held-back errors. None of this is known of products
+with a batch.
+
+* An L40S leaves k whole below 8192 in products of fewer than 2^21 multiplications, and in narrow ones, though a split
+  would take half or a third. The first of the two holds on an RTX PRO 6000, whose errors were computed and decided
+  nothing; it splits narrow products from 2048 on.
+* Up to 8 rows with 768 to 4096 columns, and up to 16 with 768 and 1024, take twice as long for each step along k on
+  data centre Blackwell, until k is beyond 2048 and the columns (fewer than 1024 columns: until it is 2048): by 131 ns
+  instead of 66 for 64 values, on B200, GB200, B300 and GB300. Which kernel that is is not known.
+
+Other habits belong to the version that engines of 2025 and 2026 bring (`NAME`), because older measurements show others:
+
+* An A100 keeps tiles of 256 x 128 and a whole k where there are more of them than SMs and k is 128 to 6143. Three older
+  sets of measurements do not (the projections of operators-vidur: 7.6 % without, 11.6 with).
+* It gives up to 16 rows with 2048 columns and more and k of 512 to 1023 tiles of 256 columns and leaves k whole (up to
+  7 rows: from 513 on); and results of up to 48 Ki elements of more than 16 rows take as long with any smaller k as
+  with 256.
+* On data centre Blackwell sides of tiles of more than 24 elements have multiples of 32.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+#: The name of the free choice with the habits of the version that engines of 2025 and 2026 bring.
+NAME = "cublas"
+#: k from which even a few multiplications are split.
+LONG = 8192.0
+_FEW_ROWS = 16
+# On an A100: k from which, and up to which, large tiles are kept; k of the few rows with 256 columns; elements of the
+# results, and the k that they have at least.
+_KEPT, _WIDE, _SMALL, _LEAST = (128, 6144), (512, 1024), 48 * 1024, 256.0
+_SLOW_CYCLES = 110.0  # that a step of few rows takes longer on data centre Blackwell
+
+
+class Whole(NamedTuple):
+    """Which products of a free choice leave k whole, however few blocks that makes; by default none.
+
+    All have several rows, k below `LONG`, and no batch.
+
+    Attributes
+    ----------
+    few : float
+        Those of fewer multiplications than this.
+    narrow : float
+        Those of up to so many rows or columns, and of more than 16 times this number of the other.
+    """
+
+    few: float = 0.0
+    narrow: float = 0.0
+
+
+#: By what kernels are compiled for.
+WHOLE = {"sm89": Whole(few=2.0**21, narrow=64.0), "sm120": Whole(few=2.0**21)}
+
+
+class Choice(NamedTuple):
+    """Which tiles each shape may take: as :class:`gpuledger.models.time_model.dispatch.Candidates` has them."""
+
+    tiles: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    least_k: np.ndarray | float = 0.0
+
+
+def choice(
+    generation: str,
+    newer: bool,
+    tiles: np.ndarray,
+    sizes: tuple[np.ndarray, np.ndarray, np.ndarray],
+    single: np.ndarray | bool,
+    sms: int,
+) -> Choice:
+    """Return the tiles that cuBLAS chooses from in 16 bits.
+
+    Parameters
+    ----------
+    generation : str
+        What kernels are compiled for, such as ``sm80``.
+    newer : bool
+        Whether it is known to be the version of `NAME`.
+    tiles : float array of shape (tiles, 7)
+        All of the generation, the largest first.
+    sizes : three int64 arrays of shape (shapes,)
+        m, n, k.
+    single : bool array of shape (shapes,), or bool
+        Whether it is no batch of products.
+    """
+    m, n, k = sizes
+    first = np.zeros(len(m), np.int64)
+    if generation == "sm100":
+        if newer:
+            sides = tiles[:, :2]
+            tiles = tiles[((sides <= 24) | (sides % 32 == 0)).all(axis=1)]
+        last = np.full(len(m), len(tiles))
+        slow = _slow(m, n, k) & single
+        first = np.where(slow, last + (m > 8), first)
+        tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
+        return Choice(tiles, first, np.where(slow, first + 1, last))
+    last = np.full(len(m), len(tiles))
+    if not (newer and generation == "sm80"):
+        return Choice(tiles, first, last)
+    named = [int(np.flatnonzero((tiles[:, :2] == size).all(axis=1))[0]) for size in ((256, 128), (128, 256), (32, 256))]
+    counts = [-(-m // tiles[at, 0]) * -(-n // tiles[at, 1]) for at in named[:2]]
+    kept = (np.minimum(*counts) > sms) & (np.minimum(m, n) > 64) & (k >= _KEPT[0]) & (k < _KEPT[1]) & single
+    few = (m > 1) & (m <= _FEW_ROWS) & (n >= 2048) & (k >= _WIDE[0] + (m < 8)) & (k < _WIDE[1]) & single
+    small = (m > _FEW_ROWS) & (m * n <= _SMALL) & single
+    first = np.where(few, named[2], np.where(kept, np.where(counts[0] <= counts[1], *named[:2]), first))
+    return Choice(tiles, first, np.where(kept | few, first + 1, last), np.where(small, _LEAST, 0.0))
+
+
+def _slow(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Return which products of few rows get a kernel whose steps take twice as long."""
+    rows = (m <= _FEW_ROWS) & (n >= 768) & (n <= np.where(m <= 8, 4096, 1024))
+    return rows & (k <= np.maximum(n, 2048)) & ((n >= 1024) | (k < 2048))
