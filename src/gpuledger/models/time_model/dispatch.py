@@ -198,6 +198,8 @@ _NAMED = {
     ("torch_flow", "fp8_block"): "tensorrt-deepgemm",
     ("torch_flow", "fp4"): "tensorrt-nvfp4",
 }
+#: How architectures of Intel's and AMD's GPUs begin.
+OTHER_MAKERS = ("xe", "cdna", "rdna")
 #: Names whose kernels have all tiles and splits of k to choose from.
 FREE = (ANY, cublas.NAME, "tensorrt-fp8")
 #: All names that a row of constants may have.
@@ -209,8 +211,13 @@ NAMES = (
 )
 
 
-def dispatch_of(kernel: str, precision: str) -> str:
-    """Return the name of the dispatch table of a kernel, as measurements call it; `ANY` if it has none."""
+def dispatch_of(gpu: Gpu, kernel: str, precision: str) -> str:
+    """Return the name of the dispatch table of a kernel, as measurements call it; `ANY` if it has none.
+
+    The tables are of NVIDIA's libraries: on GPUs of other makers the same names stand for other kernels.
+    """
+    if gpu.architecture.startswith(OTHER_MAKERS):
+        return ANY
     named = _NAMED.get((kernel, precision), ANY)
     return next((name for part, name in _KERNELS.items() if part in kernel), named)
 

@@ -107,7 +107,7 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
         ``group, framework, kernel, precision, m, n, k, measured_s`` of the held-in half of one kernel's rows; too few
         are not fitted to.
     """
-    dispatch = dispatch_of(str(frame["kernel"].iloc[0]), precision) if len(frame) else ANY
+    dispatch = dispatch_of(gpu, str(frame["kernel"].iloc[0]), precision) if len(frame) else ANY
     if len(frame) < LEAST_SHAPES:
         known = constants_of if dispatch != ANY else older_constants
         return known(gpu, precision), False
