@@ -48,7 +48,7 @@ def inspect(*paths, status=0):
 
 
 def trace_file(path, records=64):
-    """A V3 trace of block_sched: one block of a warp a record."""
+    """A V3 trace of block_sched: one block of a warp per record."""
     table = struct.pack("<8I", records, 1, 1, 32, 1, 1, 0, 1) + struct.pack("<IIQ", 16, 32, 48)
     path.write_bytes(table + b"\1" * 16 * records)
     return path

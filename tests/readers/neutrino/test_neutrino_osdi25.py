@@ -43,7 +43,7 @@ DECLARED = yaml.safe_load((ROOT / "traces/neutrino-osdi25/dataset.yaml").read_te
 
 
 def write_log(path, **columns):
-    """Write an event.log with a launch a row of the columns."""
+    """Write an event.log with a launch per row of the columns."""
     launches = pd.DataFrame(columns).assign(kernel="k", outcome="succeed", code=0)
     size = {"grid": (1, 1, 1), "block": (32, 1, 1)}
     for name, value in size.items():

@@ -130,7 +130,7 @@ def keep_apart(middles: np.ndarray, halves: np.ndarray) -> np.ndarray:
 
 
 def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None) -> None:
-    """Draw tokens/s of a GPU against tokens/s of a request over batch, one line a deployment.
+    """Draw tokens/s of a GPU against tokens/s of a request over batch, one line per deployment.
 
     Parameters
     ----------

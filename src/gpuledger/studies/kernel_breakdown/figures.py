@@ -42,7 +42,7 @@ _HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
 def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes, dict[str, tuple[Axes, Axes]]]:
-    """Make a figure with room for a bar a pass, and below, for each phase, a roofline and the key to its numbers.
+    """Make a figure with room for a bar per pass, and below, for each phase, a roofline and the key to its numbers.
 
     Parameters
     ----------
