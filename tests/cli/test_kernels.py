@@ -193,7 +193,7 @@ def test_a_table_fits_the_terminal(empty, columns):
         ),
         (("gemm", 1, 1, 1, "--precision", "tf32"), "--gpu", "no GPU was measured with such kernels"),
         (("gemm", 1, 1, 1, "--gpu", "h1000"), "--gpu", "unknown GPU 'h1000'"),
-        (("attention", 1, 1), "CONTEXT", "decoding needs some"),
+        (("attention", 1, 1), "CONTEXT", "decoding needs a context"),
         (("attention", 1, "1,2", 5), "TOKENS", "1 is decoding, more is prefill"),
         (("attention", 1, 8, "--heads", 9), "--heads", "no multiple of --kv-heads"),
         (("attention", 1, 8, "--precision", "fp8", "--cache", "bf16"), "--cache", "no kernel computes in fp8"),

@@ -18,7 +18,7 @@ EXPECTED = [
     ("linear-a100/flop_reconciliation/linear", "tiled_exact", "{:,} of 1,207 tiled GEMMs"),
     ("linear-a100/flop_reconciliation/linear", "reduce_exact", "{} of 298 split-K reductions"),
     ("linear-a100/flop_reconciliation/linear", "mape_2mnk_percent", "2·M·N·K {:.2f} %"),
-    ("published/kernel_breakdown/llama-3.1-8b-source", "prefill_macs_per_layer", "{:,} MACs a layer"),
+    ("published/kernel_breakdown/llama-3.1-8b-source", "prefill_macs_per_layer", "{:,} MACs per layer"),
     (f"{TIMES}/gemm_a100_vllm", "mape_held_back_percent", "A100: {:.1f}"),
     (f"{TIMES}/gemm_a100_vllm", "median_held_back_percent", "and {:.1f} % (naive"),
     (f"{TIMES}/gemm_a100_vllm", "mape_lookup_percent", "fitted half {:.1f})"),

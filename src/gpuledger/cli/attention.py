@@ -49,9 +49,9 @@ def attention(
 
     new = numbers(tokens, "TOKENS")
     if 1 in new and len(new) > 1:
-        raise InputError("command line", "TOKENS", "1 is decoding, more is prefill", "ask for them apart")
+        raise InputError("command line", "TOKENS", "1 is decoding, more is prefill", "ask for them separately")
     if new == [1] and context == "0":
-        raise InputError("command line", "CONTEXT", "decoding needs some", "give the tokens before, such as 8192")
+        raise InputError("command line", "CONTEXT", "decoding needs a context", "give the tokens before, such as 8192")
     if (precision, cache) == ("fp8", "bf16"):
         raise InputError("command line", "--cache", "no kernel computes in fp8 on a cache in bf16", "leave it out")
     formats = f"{precision}/{cache or precision}"

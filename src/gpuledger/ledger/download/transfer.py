@@ -187,7 +187,7 @@ class _Transfer:
     def present(self) -> Fetched | None:
         if not self.target.is_file():
             if self.target.exists():
-                raise InputError(self.target, self.url, "something that is not a file has its name", "move it away")
+                raise InputError(self.target, self.url, "something other than a file has this name", "move it away")
             return None
         with self.target.open("rb") as stream:
             digest, size = _digest(stream)

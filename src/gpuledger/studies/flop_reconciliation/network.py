@@ -73,7 +73,7 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
         raise InputError(file, f"launch {len(longer)}", problem, remedy)
     if len(longer) == len(shorter):
         problem = f"nothing is launched beyond {Path(shorter_file).name}"
-        raise InputError(file, f"launch {len(longer)}", problem, "record it with one pass more")
+        raise InputError(file, f"launch {len(longer)}", problem, "record it with one more pass")
     return longer.iloc[len(shorter) :]
 
 
