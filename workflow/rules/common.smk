@@ -34,9 +34,12 @@ from gpuledger.ledger.passes import number_of_parts
 from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
+# A dry run writes and deletes nothing outside .snakemake, where Snakemake keeps what it found.
+DRY_RUN = workflow.output_settings.dryrun
+
 try:
     # Snakemake itself would end in a traceback, or without a remedy.
-    for folder in (".snakemake", *filter(os.path.exists, ["results"])):
+    for folder in (".snakemake", *([] if DRY_RUN else filter(os.path.exists, ["results"]))):
         files.check_writable(folder)
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
     STUDIES = read_studies()
@@ -73,7 +76,7 @@ def hold_folder():
             fcntl.flock(hold, fcntl.LOCK_SH)
 
 
-if workflow.is_main_process:
+if workflow.is_main_process and not DRY_RUN:
     hold_folder()
 
 for key in ("datasets", "datasets_online"):

@@ -274,7 +274,9 @@ def test_memory_takes_the_largest_and_says_how_far_originals_differ(folder):
 def test_a_folder_without_a_batch_size_is_read_with_a_warning(folder):
     write_memory(folder / "traces", ["m", "x-bs1"])
     result = reduce(folder, "memory_usage")
-    assert result.warnings == ["traces/m: the name of the folder does not end in -bs<batch size>; its batch size is unknown"]
+    assert result.warnings == [
+        "traces/m: the name of the folder does not end in -bs<batch size>; its batch size is unknown"
+    ]
     assert set(result.data.loc[result.data["model"] == "m", "batch_size"]) == {0}
     assert {"m_dmat_memory", "x_bs1_dmat_memory"} <= set(result.summary)
     frame, people = memory_table(result.data)
