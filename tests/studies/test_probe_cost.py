@@ -9,7 +9,7 @@ from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import notebooks, pages, provenance
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, size_text
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.studies import exposed_latency, memory_usage
 from gpuledger.studies.exposed_latency.tables import latency_table
@@ -152,10 +152,10 @@ def test_an_absent_table_is_refused_by_its_name(folder):
 
 
 def test_words_for_memory():
-    assert memory_tables.memory_text(round(15.27 * 2**30)) == "15.27 GiB"
-    assert memory_tables.memory_text(759 * 2**20) == "759 MiB"
-    assert memory_tables.memory_text(2**10) == "1 KiB"
-    assert memory_tables.memory_text(1023) == "1023 B"
+    assert size_text(round(15.27 * 2**30)) == "15.27 GiB"
+    assert size_text(759 * 2**20) == "759 MiB"
+    assert size_text(2**10) == "1 KiB"
+    assert size_text(1023) == "1023 B"
     assert memory_tables.share_text(0.174377) == "17.4 %"
     assert memory_tables.share_text(12.9002) == "12.9×"
     assert memory_tables.share_text(3.2e-5) == "0.0032 %"

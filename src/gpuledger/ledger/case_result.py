@@ -69,6 +69,12 @@ def time_unit(time_s: float) -> tuple[float, str]:
     return next(((f, unit) for f, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")) if time_s * f >= 1), (1e9, "ns"))
 
 
+def size_text(size_bytes: float) -> str:
+    """Return a size in the largest binary unit in which it is at least one: ``7.08 GiB``."""
+    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+    return next((f"{size_bytes / each:.4g} {unit}" for each, unit in units if size_bytes >= each), f"{size_bytes:g} B")
+
+
 def slug(words: str) -> str:
     """Convert words to a part of a quantity's name: lower-case letters and digits, joined by ``_``."""
     return re.sub(r"\W+", "_", words.lower()).strip("_")

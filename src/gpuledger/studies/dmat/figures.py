@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import EngFormatter
 
 from gpuledger.ledger import figures
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, size_text
 from gpuledger.studies.dmat.reduction import WITHOUT_TENSOR, prefixes
 
 #: Names that attention kernels give their tensors.
@@ -175,7 +175,7 @@ def _name_tensors(
         about = {key: result.get(f"{prefix[tensor]}_{key}", "") for key in ("shape", "address", "bytes")}
         lines = [tensor if figures.for_columns else f"{tensor}  {about['shape']}".strip()]
         if end - start >= 2 * line and about["address"] and not figures.for_columns:
-            lines.append(f"{about['address']}, {_memory(about['bytes'])}")
+            lines.append(f"{about['address']}, {size_text(about['bytes'])}")
         texts.append((lines, (start + end) / 2, colors[tensor]))
     for (lines, middle, color), place in zip(texts, _spread(texts, line, rows), strict=True):
         arrow = {"arrowstyle": "-", "color": figures.GREY, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0}
@@ -203,14 +203,6 @@ def _spread(texts: list[tuple], line: float, rows: int) -> list[float]:
         places[number] = min(places[number], ceiling - half)
         ceiling = places[number] - half
     return places
-
-
-def _memory(size: int) -> str:
-    """Return a size in bytes with a binary unit."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.4g} {name}"
-    return f"{size} B"
 
 
 def depth_handles() -> list[Patch]:

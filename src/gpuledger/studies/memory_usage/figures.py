@@ -7,8 +7,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.patheffects import withStroke
 
 from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import size_text
 from gpuledger.ledger.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, plain
-from gpuledger.studies.memory_usage.tables import ORIGINAL, memory_text, probe_series
+from gpuledger.studies.memory_usage.tables import ORIGINAL, probe_series
 
 COLOURS = (BLUE, GREEN, ORANGE, SKY)
 MARKERS = "osDPX"
@@ -34,7 +35,7 @@ def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
         labelled = [] if figures.for_columns else zip(part["ratio_to_original"], y, part["memory_bytes"], strict=True)
         for x, height, memory in labelled:
             at = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "fontsize": 6.8}
-            note = axes.annotate(memory_text(memory), (x, height), **at)
+            note = axes.annotate(size_text(memory), (x, height), **at)
             # Small text needs more contrast than a marker.
             note.set(
                 color=0.72 * np.array(to_rgb(colour)), path_effects=[withStroke(linewidth=2.5, foreground="white")]
@@ -45,6 +46,6 @@ def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
     axes.set_ylim(min(rows.values()) - 0.5, 0.65)
     axes.tick_params(axis="y", length=0)
     right = axes.secondary_yaxis("right")
-    right.set_yticks(list(rows.values()), [memory_text(memory) for memory in originals["memory_bytes"]])
+    right.set_yticks(list(rows.values()), [size_text(memory) for memory in originals["memory_bytes"]])
     right.tick_params(axis="y", length=0)
     right.spines["right"].set_visible(False)

@@ -1,6 +1,8 @@
-"""Memory of probes by workload, and sizes and shares as text."""
+"""Memory of probes by workload, and shares as text."""
 
 import pandas as pd
+
+from gpuledger.ledger.case_result import size_text
 
 #: The words of the paper's Fig. 12 stand for powers of 1024. This follows from its numbers: per warp of 32 threads
 #: gmem_bytes stores 8 B per thread and block_sched 16 B, a factor of 16; 3.5 MB is 16 times 224 KB only in these units.
@@ -12,12 +14,6 @@ ORIGINAL = "original"
 def workload_text(model: str, batch_size: int) -> str:
     """Return a workload's name: ``ResNet, batch size 32``; without the batch size if it is 0, not known."""
     return f"{model}, batch size {batch_size}" if batch_size else model
-
-
-def memory_text(memory_bytes: float) -> str:
-    """Return a size in the largest binary unit in which it is at least one: ``7.08 GiB``."""
-    prefix = next((prefix for prefix in "GMK" if memory_bytes >= UNIT_BYTES[f"{prefix}B"]), None)
-    return f"{memory_bytes / UNIT_BYTES[f'{prefix}B']:.4g} {prefix}iB" if prefix else f"{memory_bytes:g} B"
 
 
 def share_text(ratio: float, digits: int = 3) -> str:
@@ -51,7 +47,7 @@ def memory_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     for use in dict.fromkeys([ORIGINAL, *data["use"]]):
         rows = data[data["use"] == use].set_index(["model", "batch_size"]).reindex(order)
         columns[f"{use}_bytes"] = rows["memory_bytes"].astype("Int64")
-        cells = rows["memory_bytes"].map(memory_text, na_action="ignore")
+        cells = rows["memory_bytes"].map(size_text, na_action="ignore")
         if use != ORIGINAL:
             columns[f"{use}_ratio_to_original"] = rows["ratio_to_original"]
             cells = cells + " (" + rows["ratio_to_original"].map(share_text, na_action="ignore") + ")"
