@@ -418,7 +418,7 @@ def test_a_full_disk_and_a_folder_in_the_way_are_input_errors(site, target, monk
     refused(lambda: fetch(url, target), "more bytes are needed", "free disk space")
     monkeypatch.undo()
     target.mkdir(parents=True)
-    refused(lambda: fetch(url, target), "is not a file")
+    refused(lambda: fetch(url, target), "something other than a file")
     refused(lambda: fetch(url, target.with_name("x" * 300)), "cannot be read or written")
     target.with_name("file").write_text("")
     refused(lambda: fetch(url, target.with_name("file") / "t"), "cannot be read or written")
