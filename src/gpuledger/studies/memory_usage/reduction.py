@@ -112,7 +112,12 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
     for (workload, probe), logs in found.items():
         named = re.fullmatch(r"(.+?)[-_]bs([1-9]\d{0,8})", workload)
         if not named:
-            warn(folder / workload, "", "the name of the folder does not end in -bs<batch size>", "its batch size is unknown")
+            warn(
+                folder / workload,
+                "",
+                "the name of the folder does not end in -bs<batch size>",
+                "its batch size is unknown",
+            )
         key = (named[1], int(named[2])) if named else (workload, 0)
         runs.setdefault(key, {}).setdefault(probe, []).extend(logs)
     order = {name: position for position, name in enumerate(names)}
