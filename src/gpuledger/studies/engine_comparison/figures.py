@@ -150,7 +150,7 @@ def draw_ratios(axes: Axes, part: pd.DataFrame, result: CaseResult) -> None:
         color = figures.BLUE if word == "faster" else figures.VERMILLION
         said = f"{share:.0f} %" if figures.for_columns else f"{share:.0f} % {word}"
         axes.text(at, 0.96, said, color=color, fontweight="bold", **style)
-    axes.set(xscale="log", xlim=RATIOS, xlabel="new time / old time", ylabel="shapes below (%)")
+    axes.set(xscale="log", xlim=RATIOS, xlabel="new time / old time", ylabel="shapes (%)")
     axes.margins(y=0.25)
     axes.set_xticks([0.5, 1, 2])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
