@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 from own_cases import own_case, reduced
+from predict_command import predict, run
 
 from gpuledger.cli import __main__ as cli
 from gpuledger.cli.predict_report import COLUMNS, _best
@@ -19,18 +20,6 @@ from gpuledger.models.deployment import Deployment, passes, reserve_bytes
 from gpuledger.models.transformer import Parallel, read_model
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import read_gpus
-
-
-def run(*arguments, status=0):
-    done = CliRunner().invoke(cli.commands, ["predict", *map(str, arguments)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == status, done.output
-    return done.stdout
-
-
-def predict(*arguments):
-    return pd.DataFrame(json.loads(run(*arguments, "--json")))
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 import json
 
-import pandas as pd
 import pytest
-from click.testing import CliRunner
 from own_cases import own_case, reduced, refused
+from predict_command import predict, run
 
-from gpuledger.cli import __main__ as cli
 from gpuledger.cli.predict_report import COLUMNS
 from gpuledger.studies.kernel_breakdown import split_parts
 
@@ -35,18 +33,6 @@ def qwen(tmp_path):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN), "utf-8")
     return folder
-
-
-def run(*arguments, status=0):
-    done = CliRunner().invoke(cli.commands, ["predict", *map(str, arguments)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == status, done.output
-    return done.stdout
-
-
-def predict(*arguments):
-    return pd.DataFrame(json.loads(run(*arguments, "--json")))
 
 
 def test_images_add_their_tokens_and_the_towers_time(qwen):

@@ -1,5 +1,9 @@
 """What the kernels of a transformer must add up to."""
 
+from gpuledger.models.time_model.step import predict
+from gpuledger.models.transformer import Parallel, Precision, decode, kernels, prefill
+from gpuledger.readers.gpus import find_gpu
+
 
 def multiplied_per_token(model):
     """Weights that one token is multiplied with in the layers: those of the experts that it does not use are not."""
@@ -12,3 +16,19 @@ def multiplied_per_token(model):
 
 def _copies_used(group, linear):
     return linear.copies if linear.grouped or linear.copies == 1 else group.ffn.active
+
+
+def check_counts(model, parameters, bytes_per_token):
+    """Check a model's parameters and cache against known counts, and that its passes take time on a GPU."""
+    assert (model.parameters, model.kv_bytes_per_token()) == (parameters, bytes_per_token)
+    for step in (prefill(256), decode(512, batch=4)):
+        assert predict(kernels(model, step), find_gpu("h100-sxm"))["time_s"].gt(0).all()
+
+
+def check_products(model):
+    """Check that every weight is multiplied once for each token."""
+    for parallel, fused in ((Parallel(), True), (Parallel(pipeline=2), False)):
+        frame = kernels(model, prefill(11, 3), parallel, Precision(), fused)
+        gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
+        head = 3 * model.vocab * model.hidden
+        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head

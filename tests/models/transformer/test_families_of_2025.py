@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from transformer_counts import multiplied_per_token
+from transformer_counts import check_counts, check_products
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.step import predict
-from gpuledger.models.transformer import Parallel, Precision, decode, kernels, prefill, read_model
-from gpuledger.readers.gpus import find_gpu
+from gpuledger.models.transformer import read_model
 
 
 def sizes(kind, hidden, layers, heads, kv_heads, inner, vocab, **more):
@@ -133,20 +131,12 @@ def config(tmp_path):
 @pytest.mark.parametrize("name", COUNTED)
 def test_parameters_and_cache(config, name):
     content, parameters, cached = COUNTED[name]
-    model = read_model(config(content))
-    assert (model.parameters, model.kv_bytes_per_token()) == (parameters, cached)
-    for step in (prefill(256), decode(512, batch=4)):
-        assert predict(kernels(model, step), find_gpu("h100-sxm"))["time_s"].gt(0).all()
+    check_counts(read_model(config(content)), parameters, cached)
 
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_every_weight_is_multiplied_once_per_token(config, name):
-    model = read_model(config(COUNTED[name][0]))
-    for parallel, fused in ((Parallel(), True), (Parallel(pipeline=2), False)):
-        frame = kernels(model, prefill(11, 3), parallel, Precision(), fused)
-        gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
-        head = 3 * model.vocab * model.hidden
-        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head
+    check_products(read_model(config(COUNTED[name][0])))
 
 
 def test_only_layers_with_a_window_have_a_rotation(config):
