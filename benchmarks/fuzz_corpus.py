@@ -61,6 +61,12 @@ CASES = [
     ("warp_scheduling", "cdf: NAME", "warp_scheduling/fig17a.csv"),
     ("kernel_time", "measurements: NAME, gpu: a100-sxm-80gb, unit: TFLOP/s", "kernel_time/cublas_fp16.csv"),
     (
+        "training_time",
+        "runs: NAME, gpu: h100-sxm",
+        "model,gpu,gpus,sequence_tokens,micro_batch,accumulation,recompute,precision,tokens_per_s\n"
+        "Llama-3.1-8B,h100-sxm,8,4096,1,4,false,bf16,60000\nLlama-3.1-8B,h100-sxm,8,8192,1,4,true,fp8,50000\n",
+    ),
+    (
         "engine_comparison",
         "measurements: {old: NAME, new: NAME}, baseline: old, gpu: h100-sxm, unit: ms",
         "gemm_dtype,m,n,k,latency\n" + "".join(f"bfloat16,{m},4096,4096,0.0{m}\n" for m in range(11, 19)),
