@@ -208,3 +208,15 @@ def snakemake(folder, *arguments, forked=True, **environment):
         status = int(server.makefile().readline())
         said = [(file.seek(0), file.read())[1] for file in (out, err)]
     return subprocess.CompletedProcess(command, status, *said)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Write a model's config.json, given as an object or as text, and return its path."""
+
+    def write(content, name="config.json"):
+        file = tmp_path / name
+        file.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return file
+
+    return write

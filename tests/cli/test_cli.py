@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
+from command_line import run
 from conftest import ROOT
 from own_cases import own_case
 
@@ -30,14 +31,6 @@ def ncu(kernels, metrics=WORK):
     for number, kernel in enumerate(kernels):
         rows += [f'"{number}","1","{kernel}","{name}","{unit}","{value}"' for name, (unit, value) in metrics.items()]
     return "\n".join(rows) + "\n"
-
-
-def run(*arguments, status=0):
-    done = CliRunner().invoke(cli.commands, [str(argument) for argument in arguments])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == status, done.output
-    return done.stdout
 
 
 def inspect(*paths, status=0):

@@ -1,8 +1,9 @@
 """``gpuledger gemm`` and ``gpuledger attention``: the laws that kernel_time judges, measured shapes, bad input."""
 
-import json
 import re
+from functools import partial
 
+import command_line
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,16 +19,8 @@ from gpuledger.readers.gpus import find_gpu
 SOURCE = r"(\S+)/(gemm_perf|\w+_attention_perf)\.parquet$"
 
 
-def run(*arguments, status=0):
-    done = CliRunner().invoke(cli.commands, list(map(str, arguments)), env={"COLUMNS": "200"})
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == status, done.output
-    return done.stdout
-
-
-def rows(*arguments):
-    return pd.DataFrame(json.loads(run(*arguments, "--json")))
+run = partial(command_line.run, columns=200)
+rows = partial(command_line.table, columns=200)
 
 
 @pytest.fixture

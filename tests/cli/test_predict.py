@@ -3,14 +3,15 @@
 import json
 import shutil
 import time
+from functools import partial
 
+import command_line
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 from own_cases import own_case, reduced
-from predict_command import predict, run
 
 from gpuledger.cli import __main__ as cli
 from gpuledger.cli.predict_report import COLUMNS, _best
@@ -20,6 +21,8 @@ from gpuledger.models.deployment import Deployment, passes, reserve_bytes
 from gpuledger.models.transformer import Parallel, read_model
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import read_gpus
+
+run, predict = (partial(call, "predict") for call in (command_line.run, command_line.table))
 
 
 @pytest.fixture

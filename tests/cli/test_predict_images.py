@@ -1,13 +1,16 @@
 """``gpuledger predict --images``, and the same in kernel_breakdown: tokens, the tower's time and memory, refusals."""
 
 import json
+from functools import partial
 
+import command_line
 import pytest
 from own_cases import own_case, reduced, refused
-from predict_command import predict, run
 
 from gpuledger.cli.predict_report import COLUMNS
 from gpuledger.studies.kernel_breakdown import split_parts
+
+run, predict = (partial(call, "predict") for call in (command_line.run, command_line.table))
 
 # Qwen/Qwen2.5-VL-3B-Instruct, without what changes no kernel.
 QWEN = {

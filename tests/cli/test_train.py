@@ -1,12 +1,12 @@
 """``gpuledger train``: the library's own steps and memory, and bad input in one line."""
 
 import json
+from functools import partial
 
+import command_line
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from gpuledger.cli import __main__ as cli
 from gpuledger.cli.train import COLUMNS
 from gpuledger.errors import InputError
 from gpuledger.models.training import TrainingRun, mfu_percent, predict_steps, training_memory
@@ -17,12 +17,7 @@ from gpuledger.readers.gpus import find_gpu
 H100 = find_gpu("h100-sxm")
 
 
-def run(*arguments):
-    done = CliRunner().invoke(cli.commands, ["train", *map(str, arguments)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.stdout
+run = partial(command_line.run, "train")
 
 
 def test_json_is_what_the_library_predicts():

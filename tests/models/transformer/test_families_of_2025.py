@@ -1,7 +1,5 @@
 """Architectures of 2023 to 2025: parameters as transformers counts them, and bytes of the KV cache per token."""
 
-import json
-
 import pytest
 from transformer_counts import check_counts, check_products
 
@@ -116,16 +114,6 @@ COUNTED = {
         131072,
     ),
 }
-
-
-@pytest.fixture
-def config(tmp_path):
-    def write(content):
-        file = tmp_path / "model.json"
-        file.write_text(json.dumps(content), "utf-8")
-        return file
-
-    return write
 
 
 @pytest.mark.parametrize("name", COUNTED)

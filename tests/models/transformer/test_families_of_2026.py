@@ -1,7 +1,5 @@
 """Architectures since the end of 2025: parameters as transformers counts them, and bytes of the KV cache per token."""
 
-import json
-
 import pytest
 from transformer_counts import check_counts, check_products
 
@@ -169,16 +167,6 @@ TEXTS = {
     "hunyuan_vl_text": "hunyuan_v1_dense",
     "paddleocr_vl_text": "ernie4_5",
 }
-
-
-@pytest.fixture
-def config(tmp_path):
-    def write(content):
-        file = tmp_path / "model.json"
-        file.write_text(json.dumps(content), "utf-8")
-        return file
-
-    return write
 
 
 @pytest.mark.parametrize("name", COUNTED)

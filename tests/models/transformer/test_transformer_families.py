@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import json
 import re
 import warnings
 from dataclasses import replace
@@ -240,16 +239,6 @@ ALL = {name: content for name, (content, *_) in (EXACT | ROUNDED).items()}
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*attention_other_setting")
-
-
-@pytest.fixture
-def config(tmp_path):
-    def write(content, name="config.json"):
-        file = tmp_path / name
-        file.write_text(json.dumps(content), "utf-8")
-        return file
-
-    return write
 
 
 def launches(frame, kernel, column="count"):

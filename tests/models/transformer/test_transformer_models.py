@@ -312,16 +312,6 @@ ROUNDED = {
 }
 
 
-@pytest.fixture
-def config(tmp_path):
-    def write(content, name="config.json"):
-        file = tmp_path / name
-        file.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
-        return file
-
-    return write
-
-
 def unquantised(group):
     """Kernels whose weights a quantised checkpoint leaves as they were in these layers."""
     return {kernel for kernel, weights, _ in group.formats if not weights}
