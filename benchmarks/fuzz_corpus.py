@@ -67,6 +67,17 @@ CASES = [
         "Llama-3.1-8B,h100-sxm,8,4096,1,4,false,bf16,60000\nLlama-3.1-8B,h100-sxm,8,8192,1,4,true,fp8,50000\n",
     ),
     (
+        "kernel_power",
+        "moe: NAME, gpu: b200, unit: ms",
+        "kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,"
+        "latency,power,power_limit\n"
+        + "".join(
+            f"fused,fp8,{tokens},{hidden},2048,8,64,1,1,balanced,{tokens / 512},{600 + tokens / 50},1000\n"
+            for hidden in range(1024, 8192, 512)
+            for tokens in (512, 640, 768, 896, 1024, 1152)
+        ),
+    ),
+    (
         "engine_comparison",
         "measurements: {old: NAME, new: NAME}, baseline: old, gpu: h100-sxm, unit: ms",
         "gemm_dtype,m,n,k,latency\n" + "".join(f"bfloat16,{m},4096,4096,0.0{m}\n" for m in range(11, 19)),

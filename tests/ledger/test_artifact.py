@@ -43,6 +43,18 @@ EXPECTED = [
     (f"{ENGINES}/gemm_h100", "fp8_block_sglang_0_5_14_faster_percent", "SGLang for {:.0f} %, TensorRT"),
     (f"{ENGINES}/gemm_h100", "fp8_block_sglang_0_5_14_shapes", "4 % of {:,} |"),
     (f"{ENGINES}/moe_h100_trtllm", "shapes", "36 % of {:,} layers"),
+    *(
+        ("aiconfigurator/kernel_power/b200_vllm", name, form)
+        for name, form in (
+            ("static", "| {:.0f} W, 0.98 and"),
+            ("bf16_flop", "W, {:.2f} and 0.61 pJ"),
+            ("fp8_flop", "and {:.2f} pJ per FLOP"),
+            ("dram_byte", "{:.0f} pJ per byte;"),
+            ("median_error_percent", "held-back layers {:.1f} %"),
+            ("steady_readings", "{:,} of 122,362"),
+            ("readings", "of {:,} readings are steady"),
+        )
+    ),
     ("tracelens/kernel_breakdown/b200_888", "matched_percent", "{:.1f} % matched; H100"),
     ("tracelens/kernel_breakdown/mi300x_decode", "matched_percent", "{:.1f} % matched |"),
     ("attention-a100/kernel_profile/bert", "launches", "{} launches, 58.05 µs"),

@@ -30,7 +30,7 @@ _OBJECTIVE = (
     ("J per output token, at most", "joule_per_output_token_at_most", 1),
 )
 #: What a narrow terminal leaves out.
-_SPARE = ("communication (%)", "bubble (%)", "tokens/s", "limited by")
+_SPARE = ("communication (%)", "bubble (%)", "tokens/s", "power (W/GPU)", "limited by")
 
 
 def evaluate(deployments: Sequence[Deployment], batches: Sequence[int]) -> list[pd.DataFrame]:
@@ -61,6 +61,8 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
         _print_passes(part, deployment)
         say("Served TPOT: the batch is kept full, the prompts of new requests delay the steps of the others.")
         say(_accuracy(part))
+        if part["power_w"].notna().any():
+            say("Power: by a law fitted to experts of vLLM on this GPU; of other kernels it was not judged.")
         for sentence in notes(deployment):
             say(sentence)
         _print_memory(deployment, int(part["batch"].max()))
@@ -76,6 +78,7 @@ def machine_table(deployments: Sequence[Deployment], parts: Sequence[pd.DataFram
     further = ["tokens_per_step", "tpot_s"] if deployments[0].speculation else []
     further += ["bubble_percent"] if (table["pipeline"] > 1).any() else []
     further += ["image_tokens", "vision_time_s"] if deployments[0].images else []
+    further += ["power_w"] if table["power_w"].notna().any() else []
     return table[[*COLUMNS, *further, *several]]
 
 
@@ -93,7 +96,10 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         "fits": ["unknown" if unknown else "yes" if fits else "no" for fits in table["fits"]],
         "limited by": table["bound"].replace(BOUNDS),
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
+        "power (W/GPU)": ["" if isnan(value) else three_digits(value) for value in table["power_w"]],
     }
+    if table["power_w"].isna().all():
+        del shown["power (W/GPU)"]
     if not deployment.images:
         del shown["of it vision (ms)"]
     if deployment.parallel.pipeline > 1:

@@ -11,6 +11,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.models.deployment.memory import PARTS, fits, memory_bytes, memory_rows
 from gpuledger.models.deployment.speculation import Speculation
+from gpuledger.models.power import mean_power_w
 from gpuledger.models.time_model.step import BOUNDS, check_peaks, judged, other_constants, predict
 from gpuledger.models.transformer import (
     Images,
@@ -133,8 +134,9 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
         ``served_tpot_s`` (with the prompts of other requests) and ``served_tokens_per_s`` (output tokens of all GPUs
         together; both NaN for a prefill);
         ``judged_percent, kernel_error_percent, other_constants`` (see :mod:`gpuledger.models.time_model.step`);
-        ``vision_time_s``, what of the time is the vision tower's kernels'; and the
-        parts of the memory, ``weight_bytes, cache_bytes, activation_bytes``.
+        ``vision_time_s``, what of the time is the vision tower's kernels'; ``power_w``, what a GPU draws in the mean
+        (see :func:`gpuledger.models.power.mean_power_w`); and the parts of the memory, ``weight_bytes, cache_bytes,
+        activation_bytes``.
 
     Raises
     ------
@@ -257,4 +259,5 @@ def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarra
     by_stage = np.maximum(by_stage, waiting)
     known = judged(rows, shape, work.shapes) | {"other_constants": other_constants(rows, shape, work.shapes)}
     known["vision_time_s"] = table((rows["layers"] == VISION).to_numpy().astype(np.int64), 2)[:, 1]
+    known["power_w"] = mean_power_w(rows, deployment.gpu, shape, work.shapes)
     return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound, known

@@ -40,7 +40,7 @@ _UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 _UNCACHED = 3
 
 
-def read_attention(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
+def read_attention(path: Path, unit: str, powers: bool = False) -> tuple[pd.DataFrame, list[str]]:
     """Read measured attention.
 
     Parameters
@@ -52,6 +52,9 @@ def read_attention(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
         for MLA ``num_key_value_heads, head_dim``; optional ``window_size``.
     unit : str
         Of the times: ``s``, ``ms``, ``us`` or ``ns``.
+    powers : bool
+        Whether to read what the GPU drew as well, as
+        :meth:`gpuledger.readers.kernel_tables.measured_table.MeasuredTable.known_rows` does.
 
     Returns
     -------
@@ -66,7 +69,7 @@ def read_attention(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
         return read_encoder(path, unit)
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
     optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size", "device"]
-    table = MeasuredTable(path, wanted, optional, unit)
+    table = MeasuredTable(path, wanted, optional, unit, powers)
     operation = table.texts("op_name")
     latent = operation.str.contains("mla")
     if latent.nunique() > 1:
@@ -134,7 +137,7 @@ def _least_s(frame: pd.DataFrame, devices: pd.Series) -> np.ndarray:
     return least_s
 
 
-def read_moe(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
+def read_moe(path: Path, unit: str, powers: bool = False) -> tuple[pd.DataFrame, list[str]]:
     """Read measured mixture-of-experts layers of one rank.
 
     Parameters
@@ -143,8 +146,8 @@ def read_moe(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
         A table of ``kernel_source, moe_dtype, num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size,
         moe_ep_size, distribution`` (``balanced`` or ``power_law_<exponent>``) and ``latency``. A kernel with
         ``nongated`` in its name has one GEMM less.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
+    unit, powers
+        As :func:`read_attention`.
 
     Returns
     -------
@@ -153,7 +156,7 @@ def read_moe(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """
     sizes = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
     wanted = ["kernel_source", "moe_dtype", *sizes, "distribution", "latency"]
-    table = MeasuredTable(path, wanted, unit=unit)
+    table = MeasuredTable(path, wanted, unit=unit, powers=powers)
     kernel = table.texts("kernel_source")
     frame = pd.DataFrame({"operator": "moe", "kernel": kernel})
     dtype = table.texts("moe_dtype").str.lower().replace({"bfloat16": "bf16", "float16": "bf16"})

@@ -14,6 +14,8 @@ from gpuledger.readers import tabular
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 #: No kernel takes more than an hour (s).
 MOST_S = 3600.0
+#: Columns of what a GPU drew meanwhile, and of what it may draw (W).
+POWERS = ("power", "power_limit")
 
 
 class MeasuredTable:
@@ -26,11 +28,20 @@ class MeasuredTable:
         Columns that are read; of the optional ones those that are present (None: all).
     unit : str
         Of the times: a key of `SECONDS`.
+    powers : bool
+        Whether the columns ``power`` and ``power_limit`` (W) are wanted as well.
     """
 
-    def __init__(self, path: Path, wanted: Sequence[str], optional: Sequence[str] | None = (), unit: str = "s"):
-        self.path, self.unit = path, unit
-        self.cells = _read(path, wanted, optional)
+    def __init__(
+        self,
+        path: Path,
+        wanted: Sequence[str],
+        optional: Sequence[str] | None = (),
+        unit: str = "s",
+        powers: bool = False,
+    ):
+        self.path, self.unit, self.powers = path, unit, powers
+        self.cells = _read(path, [*wanted, *(POWERS if powers else ())], optional)
 
     def __contains__(self, name: str) -> bool:
         return name in self.cells
@@ -87,13 +98,18 @@ class MeasuredTable:
     def known_rows(self, frame: pd.DataFrame, dtype: str) -> tuple[pd.DataFrame, list[str]]:
         """Leave out rows whose ``precision`` no law knows (NaN); also return which types those are in column `dtype`.
 
-        Of equal rows the median of ``measured_s`` is left.
+        Of equal rows the median of ``measured_s`` is left. With powers, all rows are left, in the order of the table,
+        with ``power_w`` and ``limit_w`` (NaN: not measured).
         """
         unknown = frame["precision"].isna().to_numpy()
         skipped = sorted(self.cells[dtype][unknown].astype(str).unique())
         if unknown.all():
             problem = f"no row of a known type (found {', '.join(skipped)})"
             raise InputError(self.path, f"column {dtype}", problem, "add some")
+        if self.powers:
+            measured = self.cells["power"].notna().to_numpy()
+            power, limit = (self.positive_numbers(name, measured) for name in POWERS)
+            return frame.assign(power_w=power, limit_w=limit)[~unknown].reset_index(drop=True), skipped
         return median_of_equal(frame[~unknown]), skipped
 
 

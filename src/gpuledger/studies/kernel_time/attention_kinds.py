@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import decode_law, encoder_law, latent_products, prefill_law, sparse_law
+from gpuledger.models.time_model import decode_law, encoder_law, latent_products, prefill_law, sparse_law, work
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_time.benchmark_loops import ticked
@@ -22,15 +22,8 @@ def _attention_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def _attention_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    s = _attention_shapes(gpu, rows)
-    window = np.where(s["window"] > 0, s["window"], np.inf)
-    before, seen = np.minimum(s["context"], window), np.minimum(s["context"] + s["tokens"], window)
-    # Causal: the first new token sees all before it, the last all; a window cuts both.
-    short = np.minimum(s["tokens"], np.maximum(window - s["context"], 0))
-    pairs = short * (before + seen + 1) / 2 + (s["tokens"] - short) * np.minimum(window, seen)
-    flop = s["requests"] * s["heads"] * 4 * s["head_dim"] * pairs
-    moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * s["heads"] * s["value_bytes"]
-    return flop, moved + s["requests"] * seen * s["cache_values"] * s["cache_bytes"], s["peak"]
+    shapes = _attention_shapes(gpu, rows)
+    return *work.attention_work(shapes), shapes["peak"]
 
 
 _ENCODER = ("requests", "tokens", "heads", "head_dim")

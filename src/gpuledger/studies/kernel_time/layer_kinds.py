@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import collectives, moe, quantise, recurrent_law
+from gpuledger.models.time_model import collectives, moe, quantise, recurrent_law, work
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.kind import Kind, numbers_of
@@ -26,12 +26,13 @@ _MOE = (
 
 
 def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    s = numbers_of(rows, _MOE)
-    weight, activation, _ = (by_value(rows["precision"], {k: v[i] for k, v in moe.DTYPES.items()}) for i in range(3))
+    weight, activation = (
+        by_value(rows["precision"], {name: of[i] for name, of in moe.DTYPES.items()}).to_numpy(dtype=float)
+        for i in range(2)
+    )
     peaks = {name: gpu.peak_flop_per_s(moe.DTYPES[name][2]) for name in rows["precision"].unique()}
-    weights = (s["gates"] + 1) * s["inter"] * s["hidden"]
-    moved = s["active"] * weights * weight.to_numpy() + 2 * s["rows"] * s["hidden"] * activation.to_numpy(dtype=float)
-    return 2 * s["rows"] * weights, moved, by_value(rows["precision"], peaks).to_numpy(dtype=float)
+    peak = by_value(rows["precision"], peaks).to_numpy(dtype=float)
+    return *work.expert_work(numbers_of(rows, _MOE), weight, activation), peak
 
 
 def _collective_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,154 @@
+"""What a GPU draws while a kernel runs.
+
+    power = min(static + energy of a FLOP · FLOP/s + energy of a byte · byte/s, most)
+
+The static part is drawn while any kernel runs, whatever it does. A FLOP has an energy by the type of the product, a
+byte of DRAM the same with every type; both contain what on-chip storage and wires take. At `most_w` the GPU lowers its
+clock: FLOP/s and byte/s fall until their power fits.
+
+Source of the form: J. Choi, D. Bedard, R. Fowler, R. Vuduc, A roofline model of energy, IPDPS 2013; the cap: J. Choi
+et al., Algorithmic time, energy, and power on candidate HPC compute building blocks, IPDPS 2014.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import files
+from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.readers.gpus import Gpu
+
+#: Constants that the study ``kernel_power`` has fitted, by GPU.
+TABLE = files.RESOURCES / "power_constants.csv"
+
+#: Constants by the type of the products.
+FLOP_CONSTANTS: Mapping[str, str] = MappingProxyType({"bf16": "bf16_pj_per_flop", "fp8": "fp8_pj_per_flop"})
+#: Readings that a fit needs at least.
+LEAST_READINGS = 20
+
+
+@dataclass(frozen=True)
+class PowerConstants:
+    """Constants of one GPU."""
+
+    static_w: float  # drawn by any kernel
+    bf16_pj_per_flop: float  # energy of a FLOP in 16 bits
+    fp8_pj_per_flop: float  # and in 8 bits
+    dram_pj_per_byte: float  # energy of a byte from or to DRAM
+    most_w: float  # what the GPU is held to
+    source: str = field(default="", compare=False)  # what they were fitted to
+
+
+#: Where fits start, and the bounds within which a constant has its meaning; `most_w` by the GPU's limit.
+START = PowerConstants(300.0, 1.0, 0.5, 100.0, 1.0)
+BOUNDS = {
+    "static_w": (1.0, 5000.0),
+    "bf16_pj_per_flop": (0.01, 100.0),
+    "fp8_pj_per_flop": (0.01, 100.0),
+    "dram_pj_per_byte": (1.0, 10000.0),
+}
+#: Shares of the GPU's limit that it may be held to.
+_MOST_SHARE = (0.9, 1.05)
+
+
+def power_w(
+    constants: PowerConstants, flop_per_s: np.ndarray, bytes_per_s: np.ndarray, products: np.ndarray
+) -> np.ndarray:
+    """Predict what a GPU draws.
+
+    Parameters
+    ----------
+    flop_per_s, bytes_per_s : float arrays of shape (kernels,)
+        As reached: FLOP and bytes over the kernel's time.
+    products : array of str, shape (kernels,)
+        Types of the products: keys of `FLOP_CONSTANTS`.
+
+    Returns
+    -------
+    ndarray of float64, shape (kernels,)
+        Watts; NaN with products of another type.
+    """
+    picojoules = np.select(
+        [products == name for name in FLOP_CONSTANTS],
+        [getattr(constants, constant) for constant in FLOP_CONSTANTS.values()],
+        np.nan,
+    )
+    products_w = np.where(np.asarray(flop_per_s) > 0, picojoules * flop_per_s, 0.0)
+    dynamic = 1e-12 * (products_w + constants.dram_pj_per_byte * bytes_per_s)
+    return np.minimum(constants.static_w + dynamic, constants.most_w)
+
+
+def fit_power(
+    flop_per_s: np.ndarray, bytes_per_s: np.ndarray, products: np.ndarray, measured_w: np.ndarray, limit_w: float
+) -> PowerConstants:
+    """Fit the constants of one GPU to steady readings.
+
+    Parameters
+    ----------
+    flop_per_s, bytes_per_s, products
+        As for :func:`power_w`.
+    measured_w : float array of shape (kernels,)
+        Positive and finite.
+    limit_w : float
+        The GPU's power limit.
+
+    Returns
+    -------
+    PowerConstants
+        With three significant digits; NaN for the energy of a type that no reading has.
+
+    Raises
+    ------
+    ValueError
+        Fewer than `LEAST_READINGS` readings.
+    """
+    if len(measured_w) < LEAST_READINGS:
+        raise ValueError(f"a fit needs at least {LEAST_READINGS} readings")
+    missing = {constant: np.nan for name, constant in FLOP_CONSTANTS.items() if not (products == name).any()}
+    bounds = {name: of for name, of in BOUNDS.items() if name not in missing}
+    bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
+    start = replace(START, most_w=limit_w)
+    found = fit_law(
+        lambda tried: power_w(tried, flop_per_s, bytes_per_s, products), start, bounds, measured_w, relative=True
+    )
+    return replace(found, **missing, source=f"fitted to {len(measured_w):,} steady readings")
+
+
+@cache
+def power_constants(gpu: str) -> PowerConstants | None:
+    """Return the constants of a GPU by its name; None: nobody measured its power."""
+    with open(TABLE, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row.pop("gpu") == gpu:
+                source = row.pop("source")
+                return PowerConstants(**{name: float(value) for name, value in row.items()}, source=source)
+    return None
+
+
+def mean_power_w(rows: pd.DataFrame, gpu: Gpu, group: np.ndarray, groups: int) -> np.ndarray:
+    """Predict what a GPU draws in the mean over groups of kernels.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        From :func:`gpuledger.models.time_model.step.predict`.
+    group : int array of shape (rows,)
+        0 … groups - 1.
+
+    Returns
+    -------
+    ndarray of float64, shape (groups,)
+        Watts, weighted by time; NaN where the GPU's power, or that of products of some type, was not measured.
+    """
+    constants = power_constants(gpu.name)
+    if constants is None:
+        return np.full(groups, np.nan)
+    each, count, macs, moved = (rows[name].to_numpy(float) for name in ("time_s", "count", "macs", "dram_bytes"))
+    drawn = power_w(constants, 2 * macs / each, moved / each, rows["precision"].astype(str).to_numpy())
+    time = each * count
+    return np.bincount(group, drawn * time, groups) / np.bincount(group, time, groups)

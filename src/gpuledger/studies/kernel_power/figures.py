@@ -1,0 +1,80 @@
+"""Panels: readings by how long a benchmark ran, predicted against measured power, and energy over intensity."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.models.power import FLOP_CONSTANTS
+
+#: Colours of types of products, and of kinds of kernels.
+PRODUCTS = {"bf16": figures.BLUE, "fp8": figures.ORANGE}
+KINDS = {"experts": figures.GREEN, "decode": figures.PURPLE, "prefill": figures.GREY}
+#: Most marks of a panel: every so many-th reading is drawn.
+MOST_MARKS = 3000
+
+
+def draw_settling(axes: Axes, table: pd.DataFrame, limit_w: float) -> None:
+    """Draw the quartiles of readings over samples, of kinds of kernels that read memory at about the same rate."""
+    for kind, color in KINDS.items():
+        rows = table[(table["kind"] == kind) & (table["readings"] >= 20)]
+        if len(rows) < 3:
+            continue
+        axes.fill_between(rows["samples"], rows["low_w"], rows["high_w"], color=color, alpha=0.2, linewidth=0)
+        name = "decode attention" if kind == "decode" else kind
+        axes.plot(rows["samples"], rows["power_w"], color=color, marker="o", markersize=3, label=name)
+    _draw_limit(axes, limit_w)
+    axes.set(xlabel="samples in a reading (one per 0.1 s)", ylabel="reading (W)", ylim=(0, 1.12 * limit_w))
+    if axes.lines[:-1]:
+        axes.legend(loc="lower right")
+
+
+def _draw_limit(axes: Axes, limit_w: float) -> None:
+    axes.axhline(limit_w, color=figures.BLACK, linewidth=0.6, linestyle=(0, (4, 2)))
+    axes.annotate(
+        f"limit {limit_w:,.0f} W",
+        (0.02, limit_w),
+        (0, 2),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        fontsize=6.5,
+    )
+
+
+def judged(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the steady readings of held-back layers."""
+    return data[data["steady"] & data["held_back"] & data["predicted_w"].notna()]
+
+
+def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
+    """Draw predicted over measured power of held-back steady readings."""
+    ends = np.array([0.4, 1.05]) * limit_w
+    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
+    rows = judged(data)
+    for name, color in PRODUCTS.items():
+        part = rows[rows["products"] == name]
+        part = part.iloc[:: max(1, len(part) // MOST_MARKS)]
+        axes.scatter(part["power_w"], part["predicted_w"], s=3, color=color, linewidth=0, alpha=0.5, rasterized=True)
+        axes.scatter([], [], s=13, color=color, label=f"experts in {name}")
+    axes.set(xlim=ends, ylim=ends, xlabel="measured power (W)", ylabel="predicted power (W)")
+
+
+def draw_energies(axes: Axes, result: CaseResult) -> None:
+    """Draw the energy of a FLOP over arithmetic intensity, and the least by the law: at the data sheet's rates."""
+    rows = result.data[result.data["steady"]]
+    intensity = rows["flop"] / rows["bytes"]
+    energy = 1e12 * rows["power_w"] / rows["flop_per_s"]
+    for name, color in PRODUCTS.items():
+        chosen = np.flatnonzero(rows["products"] == name)
+        chosen = chosen[:: max(1, len(chosen) // MOST_MARKS)]
+        axes.scatter(
+            intensity.iloc[chosen], energy.iloc[chosen], s=3, color=color, linewidth=0, alpha=0.5, rasterized=True
+        )
+        if name not in FLOP_CONSTANTS or isinstance(per_flop := result[f"{name}_flop"], str):
+            continue
+        at = np.geomspace(intensity.min(), intensity.max(), 200)
+        rate = np.minimum(result[f"{name}_peak"], at * result["dram_bandwidth"])
+        drawn = result["static"] + 1e-12 * rate * (per_flop + result["dram_byte"] / at)
+        axes.plot(at, 1e12 * np.minimum(drawn, result["most"]) / rate, color=color, linewidth=0.9)
+    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP/byte)", ylabel="energy (pJ/FLOP)")

@@ -1,0 +1,138 @@
+"""Readings of a GPU's power sensor while a benchmark repeats a kernel, and which of them are the kernel's.
+
+AIConfigurator's benchmarks (``collector/helper.py``, ``benchmark_with_power``) repeat a kernel for a second, or 3,000
+times if that is less, read NVML's ``nvmlDeviceGetPowerUsage`` at the start and every 0.1 s, and keep the mean. Since
+Ampere (GA100 excepted) that call returns the mean of the last second (NVML's reference). So most of a reading is what
+ran before the kernel: of a run of a second, 45 % are the kernel's, of one of 0.3 s, 10 %. It is the kernel's power only
+if what ran before drew the same: the layer with other tokens, which the benchmark measures in one go.
+"""
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.moe import DTYPES, load_table
+from gpuledger.models.time_model.work import attention_work, expert_work
+from gpuledger.readers.kernel_tables.engines import read_attention, read_moe
+from gpuledger.readers.tabular import by_value
+
+#: A benchmark's longest run (s), most launches, time between samples (s), and least launches.
+RUN_S, LAUNCHES, SAMPLE_S, LEAST_LAUNCHES = 1.0, 3000, 0.1, 6
+#: Runs of launches shorter than this (s) end after less time (s).
+_SHORT_S, _SHORT_RUN_S = 1e-4, 0.3
+#: Most samples of a mean whose digits tell their number.
+_MOST_SAMPLES = 40
+#: The sizes of a layer that stay the same while the benchmark goes through numbers of tokens.
+LAYER = ["kernel", "precision", "hidden", "inter", "chosen", "experts", "shards", "ranks", "power"]
+_ATTENTION = ("requests", "tokens", "context", "heads", "head_dim", "cache_values", "window")
+_EXPERTS = ("hidden", "inter", "gates", "rows", "active")
+
+
+def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]:
+    """Read every reading of a case, and tell which are steady.
+
+    A reading is steady if it and the one before it in the same layer are of runs of a whole second, and it differs from
+    that one and, if there is one, the next by less than `steady_percent`.
+
+    Returns
+    -------
+    frame : DataFrame
+        ``kind`` (experts, decode, prefill), ``kernel, precision, products, tokens, layer`` (of attention, where each
+        shape is measured by itself, -1), ``measured_s, power_w, limit_w, flop, bytes, run_s`` (of the benchmark, as its
+        protocol has it), ``samples, steady, held_back`` (a layer as a whole), and of experts their sizes.
+    unread : int
+        Rows without a reading.
+    """
+    unit = case.inputs["unit"]
+    path = case.path("moe")
+    frame, _ = read_moe(path, unit, powers=True)
+    products = by_value(frame["precision"], {name: of[2] for name, of in DTYPES.items()})
+    frame = pd.concat([frame.assign(kind="experts", products=products), load_table(frame)], axis=1)
+    weight, activation = (
+        by_value(frame["precision"], {name: of[place] for name, of in DTYPES.items()}).to_numpy(dtype=float)
+        for place in range(2)
+    )
+    frame["flop"], frame["bytes"] = expert_work(_numbers(frame, _EXPERTS), weight, activation)
+    frame["layer"] = frame.groupby(LAYER, dropna=False, sort=False).ngroup()
+    parts = [frame]
+    for other in case.inputs.get("attention", ()):
+        rows, _ = read_attention(case.dataset.folder / other, unit, powers=True)
+        types = by_value(rows["value_bytes"], {2: "bf16", 1: "fp8"})
+        rows = rows.assign(kind=rows["operator"], products=types, layer=-1)
+        rows["flop"], rows["bytes"] = attention_work(_numbers(rows, (*_ATTENTION, "value_bytes", "cache_bytes")))
+        parts.append(rows)
+    frame = pd.concat(parts, ignore_index=True)
+    read = frame["power_w"].notna()
+    frame = frame[read].reset_index(drop=True)
+    if frame[frame["kind"] == "experts"].empty:
+        raise InputError(path, "column power", "no row has a reading", "measure with the power sensor")
+    frame["run_s"] = run_s(frame["measured_s"].to_numpy())
+    frame["samples"] = samples(frame["power_w"].to_numpy(), frame["run_s"].to_numpy())
+    frame["steady"] = _steady(frame, steady_percent / 100)
+    sizes = [name for name in LAYER if pd.api.types.is_integer_dtype(frame[name]) or name in _EXPERTS[:2]]
+    layers = frame[[*sizes, "power"]].fillna(0)
+    frame["held_back"] = held_back(*(np.rint(100 * layers[name]).astype(np.int64) for name in layers))
+    return frame, int((~read).sum())
+
+
+def _numbers(rows: pd.DataFrame, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    return {name: rows[name].to_numpy(dtype=float) for name in names}
+
+
+def run_s(time_s: np.ndarray) -> np.ndarray:
+    """Return how long a benchmark repeats launches that take so long (s), without what is lost between them."""
+    most = np.where(time_s < _SHORT_S, _SHORT_RUN_S, RUN_S)
+    return np.maximum(np.minimum(LAUNCHES * time_s, most), LEAST_LAUNCHES * time_s)
+
+
+def digits_samples(power_w: np.ndarray) -> np.ndarray:
+    """Return the least number of samples whose mean a reading can be: each is a whole number of milliwatts.
+
+    Returns
+    -------
+    ndarray of int64, shape (readings,)
+        The number of samples, or a divisor of it; 0: more than 40, or no mean of milliwatts.
+    """
+    milliwatts = 1000.0 * np.asarray(power_w, dtype=float)
+    found = np.zeros(len(milliwatts), dtype=np.int64)
+    for count in range(_MOST_SAMPLES, 0, -1):
+        total = count * milliwatts
+        found[np.abs(total - np.rint(total)) < 1e-4] = count
+    return found
+
+
+def samples(power_w: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
+    """Return how many samples a reading is the mean of: the multiple of what its digits say nearest to its run's.
+
+    Returns
+    -------
+    ndarray of int64, shape (readings,)
+    """
+    usual = np.ceil(duration_s / SAMPLE_S - 1e-9)
+    least = np.maximum(digits_samples(power_w), 1)
+    return (least * np.maximum(np.rint(usual / least), 1)).astype(np.int64)
+
+
+def kernels_share(count: np.ndarray) -> np.ndarray:
+    """Return the share of a reading of so many samples that is the kernel's, if each is the mean of the last second."""
+    count = np.asarray(count, dtype=float)
+    own = np.minimum(count, RUN_S / SAMPLE_S + 1)
+    # Samples at 0, 0.1, 0.2 … s hold as much of the kernel, those after a second nothing else.
+    return (SAMPLE_S / RUN_S * own * (own - 1) / 2 + (count - own)) / count
+
+
+def _steady(frame: pd.DataFrame, within: float) -> np.ndarray:
+    groups = frame.groupby(frame["layer"])[["power_w", "run_s"]]
+    steady = (frame["layer"] >= 0) & _whole(frame["run_s"])
+    before, after = groups.shift(1), groups.shift(-1)
+    steady &= _whole(before["run_s"])
+    for other, needed in ((before, True), (after, False)):
+        near = (frame["power_w"] / other["power_w"] - 1).abs() < within
+        steady &= near if needed else near | other["power_w"].isna()
+    return steady.to_numpy()
+
+
+def _whole(duration_s: pd.Series) -> pd.Series:
+    return duration_s >= RUN_S * (1 - 1e-9)

@@ -1,0 +1,162 @@
+"""From readings of a power sensor to what kernels draw."""
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.provenance import describe_data_sheets
+from gpuledger.models.power import FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
+from gpuledger.models.time_model.neighbours import near, shared
+from gpuledger.readers.gpus import find_gpu, read_gpus
+from gpuledger.studies.kernel_power.readings import kernels_share, read_readings
+
+#: From this share of the power limit on, a GPU is held to it.
+AT_LIMIT = 0.97
+#: Readings above this share of the limit are broken (the sensor lags behind what holds the power down).
+_IMPLAUSIBLE = 1.5
+#: Sizes by which a look-up finds the nearest measured layers, and how many it takes.
+_LOOK_UP, _NEIGHBOURS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks", "rows"), 4
+#: Digits that numbers keep, so that they are the same on every machine.
+_DIGITS = 6
+
+
+def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
+    """Tell which readings are the kernel's own, and fit what a GPU draws to half of those.
+
+    Parameters
+    ----------
+    case : Case
+        ``moe``, a table of experts with readings; ``unit``; ``gpu``; optional ``attention``, tables whose readings are
+        only shown.
+    steady_percent : float
+        By how much a reading may differ from the one before it in the same layer.
+
+    Returns
+    -------
+    CaseResult
+        Data: a row per reading; see :func:`gpuledger.studies.kernel_power.readings.read_readings`, and ``predicted_w``
+        (experts only), ``lookup_w`` (steady, held back only).
+
+    Raises
+    ------
+    InputError
+        No reading, readings beyond the limit, several limits, or too few steady ones.
+    """
+    hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
+    known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
+    gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
+    frame, unread = read_readings(case, steady_percent)
+    limit = _limit_w(case, frame)
+    frame["flop_per_s"], frame["bytes_per_s"] = (frame[name] / frame["measured_s"] for name in ("flop", "bytes"))
+    steady, back = frame["steady"], frame["held_back"]
+    known_type = frame["products"].isin(list(FLOP_CONSTANTS))
+    fitted, judged = frame[steady & ~back & known_type], frame[steady & back & known_type]
+    if min(len(fitted), len(judged)) < LEAST_READINGS:
+        problem = f"{steady.sum()} steady readings, where {2 * LEAST_READINGS} are needed"
+        remedy = "measure layers with launches of 0.33 ms and longer, one number of tokens after the other"
+        raise InputError(case.path("moe"), "column power", problem, remedy)
+    columns = ("flop_per_s", "bytes_per_s", "products", "power_w")
+    constants, others = (fit_power(*(half[name].to_numpy() for name in columns), limit) for half in (fitted, judged))
+    experts = (frame["kind"] == "experts") & known_type
+    rows = frame[experts]
+    frame["predicted_w"] = np.nan
+    frame.loc[experts, "predicted_w"] = power_w(constants, *(rows[name].to_numpy() for name in columns[:3]))
+    frame["lookup_w"] = _look_up(fitted, judged).reindex(frame.index)
+    for name in ("flop_per_s", "bytes_per_s", "predicted_w", "lookup_w"):
+        frame[name] = frame[name].map(lambda value: float(f"{value:.{_DIGITS}g}"))
+    result = CaseResult(_tidy(frame))
+    result.add("gpu", gpu.title, "text")
+    result.add("limit", limit, "W")
+    result.add("dram_bandwidth", gpu.dram_bytes_per_s, "byte/s")
+    for name in FLOP_CONSTANTS:
+        result.add(f"{name}_peak", gpu.peak_flop_per_s(name), "FLOP/s")
+    result.add("readings", len(frame), "reading")
+    result.add("rows_without_reading", unread, "row")
+    result.add("one_sample_percent", 100 * (frame["samples"] == 1).mean(), "%")
+    result.add("half_kernel_percent", 100 * (kernels_share(frame["samples"]) >= 0.5).mean(), "%")
+    result.add("steady_readings", int(steady.sum()), "reading")
+    result.add("at_limit_percent", 100 * (frame[steady]["power_w"] > AT_LIMIT * limit).mean(), "%")
+    _add_constants(result, constants)
+    # What the other half would have said: how well each number is known.
+    _add_constants(result, others, "_other_half")
+    _add_errors(result, frame.loc[fitted.index], frame.loc[judged.index], limit)
+    result.add("finding", _finding(result), "text")
+    result.provenance = {
+        "label": f"{case.label}; the law is fitted to half of it",
+        "inputs": describe_data_sheets([gpu], case.dataset.folder),
+    }
+    return result
+
+
+def _limit_w(case: Case, frame: pd.DataFrame) -> float:
+    limits = frame["limit_w"].unique()
+    if len(limits) > 1:
+        problem = f"power limits from {limits.min():g} to {limits.max():g} W"
+        raise InputError(case.path("moe"), "column power_limit", problem, "keep the rows of one limit")
+    limit = float(limits[0])
+    if (most := frame["power_w"].max()) > _IMPLAUSIBLE * limit:
+        problem = f"a reading of {most:g} W is beyond a limit of {limit:g} W"
+        raise InputError(case.path("moe"), "column power", problem, "give watts")
+    return limit
+
+
+def _look_up(fitted: pd.DataFrame, judged: pd.DataFrame) -> pd.Series:
+    """Return the mean reading of the nearest shapes in the fitting half, of the same kernel and type."""
+    found = pd.Series(np.nan, judged.index)
+    for key, rows in judged.groupby(["kernel", "precision"]):
+        others = fitted[(fitted["kernel"] == key[0]) & (fitted["precision"] == key[1])]
+        if len(others) >= _NEIGHBOURS:
+            sizes = [of[list(_LOOK_UP)].to_numpy(dtype=float) for of in (others, rows)]
+            found[rows.index] = shared(others["power_w"].to_numpy(), *near(*sizes, _NEIGHBOURS))
+    return found
+
+
+def _tidy(frame: pd.DataFrame) -> pd.DataFrame:
+    names = ["kind", "kernel", "precision", "products", "layer", "tokens", "hidden", "inter", "chosen", "experts"]
+    names += ["shards", "ranks", "flop", "bytes", "measured_s", "flop_per_s", "bytes_per_s", "run_s", "samples"]
+    names += ["steady", "held_back", "power_w", "predicted_w", "lookup_w"]
+    sizes = {name: frame[name].astype("Int64") for name in ("hidden", "inter", "chosen", "experts", "shards", "ranks")}
+    return frame.assign(**sizes)[names]
+
+
+def _add_constants(result: CaseResult, constants: PowerConstants, suffix: str = "") -> None:
+    result.add(f"static{suffix}", constants.static_w, "W")
+    for name, constant in FLOP_CONSTANTS.items():
+        value = getattr(constants, constant)
+        result.add(f"{name}_flop{suffix}", value if np.isfinite(value) else "unknown", "pJ/FLOP")
+    result.add(f"dram_byte{suffix}", constants.dram_pj_per_byte, "pJ/byte")
+    result.add(f"most{suffix}", constants.most_w, "W")
+
+
+def _add_errors(result: CaseResult, fitted: pd.DataFrame, judged: pd.DataFrame, limit: float) -> None:
+    """Add the held-back errors of the law, of a look-up, of a constant and of the limit."""
+    measured = judged["power_w"]
+    guesses = {
+        "": judged["predicted_w"],
+        "lookup_": judged["lookup_w"],
+        "constant_": pd.Series(fitted["power_w"].median(), judged.index),
+        "limit_": pd.Series(limit, judged.index),
+    }
+    result.add("held_back_readings", len(judged), "reading")
+    result.add("held_back_layers", judged["layer"].nunique(), "layer")
+    free = measured < AT_LIMIT * limit
+    for name, guess in guesses.items():
+        error = 100 * (guess / measured - 1).abs()
+        result.add(f"{name}median_error_percent", error.median(), "%")
+        result.add(f"{name}mape_percent", error.mean(), "%")
+        result.add(f"{name}median_error_below_limit_percent", error[free].median(), "%")
+
+
+def _finding(result: CaseResult) -> str:
+    energies = [
+        f"{result[f'{name}_flop']:.2f} pJ per FLOP in {name}"
+        for name in FLOP_CONSTANTS
+        if not isinstance(result[f"{name}_flop"], str)
+    ]
+    law = ", ".join([f"{result['static']:.0f} W", *energies, f"{result['dram_byte']:.0f} pJ per byte"])
+    own, constant = (result[f"{name}median_error_below_limit_percent"] for name in ("", "constant_"))
+    at_limit = f"at most {result['most']:.0f} W, where {result['at_limit_percent']:.0f} % of the steady readings are"
+    judged = f"the median error is {own:.1f} % in held-back layers (one power for all: {constant:.0f} %)"
+    return f"Experts on {result['gpu']} draw {law}, {at_limit}; below it {judged}"

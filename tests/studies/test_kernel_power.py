@@ -1,0 +1,230 @@
+"""Power readings: a simulated sensor whose law comes out again, samples told from digits, bad tables in one line."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from own_cases import own_case, reduced
+from support.notebooks import run_notebook
+
+from gpuledger.errors import InputError
+from gpuledger.models.power import PowerConstants, fit_power, mean_power_w, power_constants, power_w
+from gpuledger.models.time_model.work import attention_work, expert_work
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.engines import read_moe
+from gpuledger.studies.kernel_power.figures import judged
+from gpuledger.studies.kernel_power.readings import digits_samples, kernels_share, run_s, samples
+from gpuledger.studies.kernel_power.tables import layer_table, settling_table
+
+LAW = PowerConstants(400.0, 1.2, 0.5, 90.0, 980.0)
+TOKENS = [1, 2, 4, 8, 16, 32, *range(48, 97, 16), 128, 160, 192, 256, 320, 384, 512]
+TOKENS += [768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384]
+LAYERS = itertools.product(("bfloat16", "fp8"), (4096, 6144, 7168), (1024, 2048, 4096), ((2, 8), (8, 128), (6, 160)))
+IDLE_W, SETTING_UP_S = 250.0, 3.0
+
+
+def sensed(drawn_w, time_s, before_w):
+    """Return what a benchmark reads of kernels that it runs one after the other, by a sensor of the last second."""
+    readings, ends, watts = [], [0.0, SETTING_UP_S], [before_w]
+    for drawn, time in zip(drawn_w, time_s, strict=True):
+        start = ends[-1]
+        ends.append(start + run_s(np.array([time]))[0])
+        watts.append(drawn)
+        energy = np.r_[0, np.cumsum(np.diff(ends) * watts)]
+        at = start + 0.1 * np.arange(np.ceil((ends[-1] - start) / 0.1 - 1e-9))
+        last_second = np.interp(at, ends, energy) - np.interp(at - 1, ends, energy)
+        readings.append(np.mean(np.rint(1000 * last_second) / 1000))
+    return readings
+
+
+def simulated():
+    """Make up a table of experts on a B200 that follow `LAW`, at rates that depend on the layer."""
+    gpu, chance, parts = find_gpu("b200"), np.random.default_rng(1), []
+    for dtype, hidden, inter, (chosen, experts) in LAYERS:
+        part = pd.DataFrame({"num_tokens": TOKENS, "moe_dtype": dtype, "hidden_size": hidden, "inter_size": inter})
+        part = part.assign(topk=chosen, num_experts=experts, moe_tp_size=1, moe_ep_size=1, distribution="balanced")
+        rows = np.array(TOKENS) * chosen
+        shapes = {"hidden": hidden, "inter": inter, "gates": 2, "rows": rows, "active": np.minimum(rows, experts)}
+        name, size = ("fp8", 1) if dtype == "fp8" else ("bf16", 2)
+        flop, moved = expert_work(shapes, size, size)
+        share = chance.uniform(0.1, 0.5)
+        time = np.maximum(flop / gpu.peak_flop_per_s(name), moved / gpu.dram_bytes_per_s) / share + 1e-5
+        drawn = power_w(LAW, flop / time, moved / time, np.full(len(time), name))
+        parts.append(part.assign(latency=1e3 * time, power=sensed(drawn, time, IDLE_W), drawn=drawn))
+    table = pd.concat(parts).assign(kernel_source="fused", power_limit=1000.0)
+    return table.reset_index(drop=True)
+
+
+def attention():
+    """Make up a table of decode attention, of which each shape is set up by itself."""
+    table = pd.DataFrame({"batch_size": [1, 8, 64, 256] * 40, "step": np.repeat(np.arange(1, 41) * 500, 4)})
+    table = table.assign(op_name="generation_attention", kernel_source="flash", attn_dtype="bfloat16", isl=1)
+    table = table.assign(kv_cache_dtype="bfloat16", num_heads=32, num_key_value_heads=8, head_dim=128)
+    moved = 4096 * table["batch_size"] * table["step"]
+    time = (moved / 6e12 + 5e-6).to_numpy()
+    power = [sensed([900.0], [each], IDLE_W)[0] for each in time]
+    return table.assign(latency=1e3 * time, power=power, power_limit=1000.0)
+
+
+EXPERTS = simulated()
+
+
+def opened(folder, table=EXPERTS, beside=None, **inputs):
+    folder.mkdir(exist_ok=True)
+    table.drop(columns="drawn", errors="ignore").to_csv(folder / "moe.csv", index=False)
+    if beside is not None:
+        beside.to_csv(folder / "decode.csv", index=False)
+        inputs["attention"] = ["decode.csv"]
+    return own_case(folder, "kernel_power", {"moe": "moe.csv", "gpu": "b200", "unit": "ms"} | inputs)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return reduced(opened(tmp_path_factory.mktemp("power"), beside=attention()))
+
+
+def test_the_law_comes_out_again(result):
+    # What is left of the kernel before in a steady reading moves the energies by some per cent.
+    for name, value in (("static", 400), ("bf16_flop", 1.2), ("fp8_flop", 0.5), ("dram_byte", 90), ("most", 980)):
+        assert result[name] == pytest.approx(value, rel=0.03), name
+        assert result[f"{name}_other_half"] == pytest.approx(value, rel=0.05), name
+    assert result["median_error_percent"] < 1 < result["constant_median_error_below_limit_percent"]
+    assert result["median_error_below_limit_percent"] < 2
+    assert result.finding.startswith("Experts on NVIDIA B200 (HGX) draw ")
+
+
+def test_steady_readings_are_what_was_drawn_and_others_are_not(result):
+    experts = result.data[result.data["kind"] == "experts"].reset_index(drop=True)
+    error = np.abs(experts["power_w"] / EXPERTS["drawn"] - 1)
+    assert 50 < experts["steady"].sum() < len(experts)
+    # Within the 3 % by which neighbours may differ, and what a reading still holds of the kernel before.
+    assert error[experts["steady"]].max() < 0.05
+    assert error[experts["samples"] < 5].median() > 0.1
+    assert not result.data[result.data["kind"] == "decode"]["steady"].any()
+
+
+def test_layers_are_held_back_as_a_whole(result):
+    assert (result.data.groupby("layer")["held_back"].nunique()[lambda count: count.index >= 0] == 1).all()
+    assert set(judged(result.data)["layer"]) == set(
+        result.data[result.data["steady"] & result.data["held_back"]]["layer"]
+    )
+
+
+def test_tables_count_every_steady_reading(result):
+    table = layer_table(result.data, result["limit"])
+    assert table["readings"].sum() == result["steady_readings"] == result.data["steady"].sum()
+    assert (table["energy_pj_per_flop"] > 0).all() and table["at_limit_percent"].between(0, 100).all()
+    settling = settling_table(result.data, result["dram_bandwidth"])
+    decode = settling[settling["kind"] == "decode"].sort_values("samples")
+    # Kernels of one rate: the longer the run, the more of the reading is theirs.
+    assert len(decode) > 2 and decode["power_w"].is_monotonic_increasing
+    expected = IDLE_W + decode["kernels_percent"] / 100 * (900 - IDLE_W)
+    assert decode["power_w"].to_numpy() == pytest.approx(expected.to_numpy(), rel=0.02)
+
+
+@given(st.lists(st.integers(50_000, 1_200_000), min_size=1, max_size=13))
+def test_digits_tell_how_many_samples_a_mean_has(milliwatts):
+    reading = float(np.mean(np.array(milliwatts) / 1000))
+    found = int(digits_samples(np.array([reading]))[0])
+    assert len(milliwatts) % found == 0
+    assert (found * sum(milliwatts)) % len(milliwatts) == 0
+    # With the length of the run, exactly.
+    assert samples(np.array([reading]), np.array([0.1 * len(milliwatts)])) == len(milliwatts)
+
+
+@given(st.integers(1, 40))
+def test_the_kernels_share_is_the_mean_over_the_samples(count):
+    own = np.mean(np.minimum(0.1 * np.arange(count), 1.0))
+    assert kernels_share(np.array([count]))[0] == pytest.approx(own, abs=1e-12)
+
+
+def test_a_fit_says_nothing_of_types_that_it_has_not_seen():
+    chance = np.random.default_rng(2)
+    flop, moved = chance.uniform(1e13, 3e14, 60), chance.uniform(1e11, 4e12, 60)
+    names = np.full(60, "bf16")
+    found = fit_power(flop, moved, names, power_w(LAW, flop, moved, names), 1000.0)
+    assert found.bf16_pj_per_flop == pytest.approx(1.2, rel=0.03)
+    assert np.isnan(found.fp8_pj_per_flop)
+    assert np.isnan(power_w(LAW, flop[:1], moved[:1], np.array(["fp4"]))).all()
+    with pytest.raises(ValueError, match="at least 20 readings"):
+        fit_power(flop[:19], moved[:19], names[:19], names[:19], 1000.0)
+
+
+def test_shipped_constants_are_those_that_the_study_fits():
+    tracked = ROOT / "results/aiconfigurator/kernel_power/b200_vllm/summary.json"
+    summary = {name: entry["value"] for name, entry in json.loads(tracked.read_text("utf-8")).items()}
+    shipped = power_constants("b200")
+    found = [summary[name] for name in ("static", "bf16_flop", "fp8_flop", "dram_byte", "most")]
+    assert found == list(dataclasses.astuple(shipped)[:5])
+    assert power_constants("h100-sxm") is None
+
+
+def test_the_power_of_a_pass_is_the_mean_over_its_time():
+    gpu, law = find_gpu("b200"), power_constants("b200")
+    rows = pd.DataFrame({"time_s": [1e-3, 2e-3, 1e-3], "count": [3, 1, 1], "macs": [1e11, 0.0, 1e11]})
+    rows = rows.assign(dram_bytes=[1e9, 2e9, 0.0], precision=["bf16", "fp32", "fp4"])
+    expected = [law.static_w + 0.977 * 200 + 106, law.static_w + 106]
+    found = mean_power_w(rows, gpu, np.array([0, 0, 1]), 2)
+    assert found[0] == pytest.approx((3 * expected[0] + 2 * expected[1]) / 5)
+    # Nobody measured the energy of products in four bits.
+    assert np.isnan(found[1])
+    assert np.isnan(mean_power_w(rows, find_gpu("h100-sxm"), np.array([0, 0, 1]), 2)).all()
+
+
+def test_work_is_counted_pair_by_pair():
+    shapes = {"requests": 2, "tokens": 5, "context": 7, "heads": 4, "head_dim": 16, "cache_values": 64, "window": 6}
+    pairs = sum(min(7 + token + 1, 6) for token in range(5))
+    flop, moved = attention_work(
+        {name: np.array([float(of)]) for name, of in shapes.items()}
+        | {"value_bytes": np.array([2.0]), "cache_bytes": np.array([1.0])}
+    )
+    assert flop[0] == 2 * 4 * 4 * 16 * pairs
+    assert moved[0] == 2 * 5 * 2 * 16 * 4 * 2 + 2 * 6 * 64
+    flop, moved = expert_work({"hidden": 8, "inter": 3, "gates": 2, "rows": 10, "active": 4}, 1, 2)
+    assert (flop, moved) == (2 * 10 * 3 * 3 * 8, 4 * 3 * 3 * 8 + 2 * 10 * 8 * 2)
+
+
+def test_rows_with_powers_keep_their_order_and_none_is_merged(tmp_path):
+    table = EXPERTS.iloc[[5, 5, 2]].drop(columns="drawn")
+    table.to_csv(tmp_path / "moe.csv", index=False)
+    with_powers, _ = read_moe(tmp_path / "moe.csv", "ms", powers=True)
+    assert with_powers["power_w"].tolist() == table["power"].tolist()
+    assert len(read_moe(tmp_path / "moe.csv", "ms")[0]) == 2
+
+
+def test_rows_without_a_reading_are_counted(tmp_path):
+    table = EXPERTS.assign(power=EXPERTS["power"].where(EXPERTS.index % 50 > 0))
+    found = reduced(opened(tmp_path / "some", table))
+    assert found["rows_without_reading"] == table["power"].isna().sum() > 0
+    assert found["readings"] == len(table) - found["rows_without_reading"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda table: table.drop(columns="power"), "the column 'power' is missing"),
+        (lambda table: table.assign(power=np.nan), "no row has a reading"),
+        (lambda table: table.assign(power=-1.0), "'-1.0' is not a positive number"),
+        (lambda table: table.assign(power=1000 * table["power"]), "is beyond a limit of 1000 W; give watts"),
+        (lambda table: table.assign(power_limit=700.0 + (table.index > 9)), "power limits from 700 to 701 W"),
+        (lambda table: table.assign(power_limit=""), "is not a positive number"),
+        (lambda table: table.assign(latency=0.01), "0 steady readings, where 40 are needed"),
+        (lambda table: table.assign(power=table["power"] * np.where(table.index % 2, 0.5, 1)), "0 steady readings"),
+    ],
+)
+def test_bad_tables_are_one_line(tmp_path, change, words):
+    with pytest.raises(InputError) as refused:
+        reduced(opened(tmp_path / "bad", change(EXPERTS)))
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_the_page_runs_on_such_a_case(tmp_path, result):
+    variables, shown = run_notebook("kernel_power", result, tmp_path)
+    assert len(variables["settling"]) > 2 and result.finding.split(",")[0] in shown[0]
+    assert (tmp_path / "figure.pdf").exists() and (tmp_path / "settling.csv").exists()
