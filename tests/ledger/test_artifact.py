@@ -47,7 +47,7 @@ EXPECTED = [
         ("aiconfigurator/kernel_power/b200_vllm", name, form)
         for name, form in (
             ("static", "| {:.0f} W, 0.98 and"),
-            ("bf16_flop", "W, {:.2f} and 0.61 pJ"),
+            ("bf16_flop", "W, {:.2f} and 0.64 pJ"),
             ("fp8_flop", "and {:.2f} pJ per FLOP"),
             ("dram_byte", "{:.0f} pJ per byte;"),
             ("median_error_percent", "held-back layers {:.1f} %"),

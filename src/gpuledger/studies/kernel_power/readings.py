@@ -26,6 +26,8 @@ _SHORT_S, _SHORT_RUN_S = 1e-4, 0.3
 _MOST_SAMPLES = 40
 #: The sizes of a layer that stay the same while the benchmark goes through numbers of tokens.
 LAYER = ["kernel", "precision", "hidden", "inter", "chosen", "experts", "shards", "ranks", "power"]
+#: Of these, what layers are hashed by; in all types and kernels the same.
+_SIZES = ("hidden", "inter", "chosen", "experts", "ranks")
 _ATTENTION = ("requests", "tokens", "context", "heads", "head_dim", "cache_values", "window")
 _EXPERTS = ("hidden", "inter", "gates", "rows", "active")
 
@@ -56,11 +58,13 @@ def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]
     )
     frame["flop"], frame["bytes"] = expert_work(_numbers(frame, _EXPERTS), weight, activation)
     frame["layer"] = frame.groupby(LAYER, dropna=False, sort=False).ngroup()
+    exponent = np.rint(100 * frame["power"].fillna(0)).astype(np.int64)
+    frame["held_back"] = held_back(*(frame[name] for name in _SIZES), exponent)
     parts = [frame]
     for other in case.inputs.get("attention", ()):
         rows, _ = read_attention(case.dataset.folder / other, unit, powers=True)
         types = by_value(rows["value_bytes"], {2: "bf16", 1: "fp8"})
-        rows = rows.assign(kind=rows["operator"], products=types, layer=-1)
+        rows = rows.assign(kind=rows["operator"], products=types, layer=-1, held_back=False)
         rows["flop"], rows["bytes"] = attention_work(_numbers(rows, (*_ATTENTION, "value_bytes", "cache_bytes")))
         parts.append(rows)
     frame = pd.concat(parts, ignore_index=True)
@@ -71,9 +75,6 @@ def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]
     frame["run_s"] = run_s(frame["measured_s"].to_numpy())
     frame["samples"] = samples(frame["power_w"].to_numpy(), frame["run_s"].to_numpy())
     frame["steady"] = _steady(frame, steady_percent / 100)
-    sizes = [name for name in LAYER if pd.api.types.is_integer_dtype(frame[name]) or name in _EXPERTS[:2]]
-    layers = frame[[*sizes, "power"]].fillna(0)
-    frame["held_back"] = held_back(*(np.rint(100 * layers[name]).astype(np.int64) for name in layers))
     return frame, int((~read).sum())
 
 
