@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import pytest
 import yaml
@@ -16,7 +17,9 @@ from conftest import ROOT, copy_checkout, snakemake
 
 from results import digests
 
-pytest.importorskip("snakemake_executor_plugin_slurm", reason="pip install -r requirements-slurm.txt")
+pytestmark = pytest.mark.skipif(
+    find_spec("snakemake_executor_plugin_slurm") is None, reason="pip install -r requirements-slurm.txt"
+)
 
 WHOLE = os.environ.get("GPULEDGER_WHOLE") == "1"
 CASES = ["published/kernel_overhead/table2", "published/memory_usage/fig11"]

@@ -14,6 +14,7 @@ from own_cases import own_case, reduced
 from support.notebooks import run_notebook
 
 from gpuledger.errors import InputError
+from gpuledger.ledger import viewer
 from gpuledger.models.power import PowerConstants, fit_power, mean_power_w, power_constants, power_w
 from gpuledger.models.time_model.work import attention_work, expert_work
 from gpuledger.readers.gpus import find_gpu
@@ -228,3 +229,10 @@ def test_the_page_runs_on_such_a_case(tmp_path, result):
     variables, shown = run_notebook("kernel_power", result, tmp_path)
     assert len(variables["settling"]) > 2 and result.finding.split(",")[0] in shown[0]
     assert (tmp_path / "figure.pdf").exists() and (tmp_path / "settling.csv").exists()
+
+
+def test_the_viewer_has_every_judged_reading(result):
+    found = viewer.of_case("kernel_power", result)
+    assert len(found.marks) == result["held_back_readings"]
+    energy = found.marks["x"] * found.fields["time (ms)"] / 1e3
+    assert found.fields["energy of a launch (J)"].to_numpy() == pytest.approx(energy.to_numpy())

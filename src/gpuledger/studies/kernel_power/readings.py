@@ -61,8 +61,8 @@ def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]
     exponent = np.rint(100 * frame["power"].fillna(0)).astype(np.int64)
     frame["held_back"] = held_back(*(frame[name] for name in _SIZES), exponent)
     parts = [frame]
-    for other in case.inputs.get("attention", ()):
-        rows, _ = read_attention(case.dataset.folder / other, unit, powers=True)
+    for place, name in enumerate(case.inputs.get("attention", ())):
+        rows, _ = read_attention(case.present(name, f"attention[{place}]"), unit, powers=True)
         types = by_value(rows["value_bytes"], {2: "bf16", 1: "fp8"})
         rows = rows.assign(kind=rows["operator"], products=types, layer=-1, held_back=False)
         rows["flop"], rows["bytes"] = attention_work(_numbers(rows, (*_ATTENTION, "value_bytes", "cache_bytes")))
