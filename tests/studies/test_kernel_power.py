@@ -21,9 +21,9 @@ from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import read_moe
 from gpuledger.studies.kernel_power.figures import judged
 from gpuledger.studies.kernel_power.readings import digits_samples, kernels_share, run_s, samples
-from gpuledger.studies.kernel_power.tables import layer_table, settling_table
+from gpuledger.studies.kernel_power.tables import power_table, settling_table
 
-LAW = PowerConstants(400.0, 1.2, 0.5, 90.0, 980.0)
+LAW = PowerConstants(400.0, 90.0, 980.0, 1.2, 0.5)
 TOKENS = [1, 2, 4, 8, 16, 32, *range(48, 97, 16), 128, 160, 192, 256, 320, 384, 512]
 TOKENS += [768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384]
 LAYERS = itertools.product(("bfloat16", "fp8"), (4096, 6144, 7168), (1024, 2048, 4096), ((2, 8), (8, 128), (6, 160)))
@@ -118,7 +118,7 @@ def test_layers_are_held_back_as_a_whole(result):
 
 
 def test_tables_count_every_steady_reading(result):
-    table = layer_table(result.data, result["limit"])
+    table = power_table(result.data, result["limit"])
     assert table["readings"].sum() == result["steady_readings"] == result.data["steady"].sum()
     assert (table["energy_pj_per_flop"] > 0).all() and table["at_limit_percent"].between(0, 100).all()
     settling = settling_table(result.data, result["dram_bandwidth"])
@@ -161,7 +161,7 @@ def test_shipped_constants_are_those_that_the_study_fits():
     tracked = ROOT / "results/aiconfigurator/kernel_power/b200_vllm/summary.json"
     summary = {name: entry["value"] for name, entry in json.loads(tracked.read_text("utf-8")).items()}
     shipped = power_constants("b200")
-    found = [summary[name] for name in ("static", "bf16_flop", "fp8_flop", "dram_byte", "most")]
+    found = [summary[name] for name in ("static", "dram_byte", "most", "bf16_flop", "fp8_flop")]
     assert found == list(dataclasses.astuple(shipped)[:5])
     assert power_constants("h100-sxm") is None
 
@@ -229,6 +229,55 @@ def test_the_page_runs_on_such_a_case(tmp_path, result):
     variables, shown = run_notebook("kernel_power", result, tmp_path)
     assert len(variables["settling"]) > 2 and result.finding.split(",")[0] in shown[0]
     assert (tmp_path / "figure.pdf").exists() and (tmp_path / "settling.csv").exists()
+
+
+def own_readings(folder, rows, **more):
+    folder.mkdir(exist_ok=True)
+    rows.to_csv(folder / "kernels.csv", index=False)
+    return own_case(folder, "kernel_power", {"readings": "kernels.csv", "gpu": "a100-sxm-80gb"} | more)
+
+
+def kernels_of_ones_own(count=200):
+    """Make up steady readings of copies, FMA loops and GEMMs on an A100, none of them at its limit."""
+    chance = np.random.default_rng(3)
+    law = PowerConstants(90.0, 60.0, 400.0, 0.7, fp32_pj_per_flop=9.0)
+    kind = np.arange(count) % 3
+    rates = np.select(
+        [kind == 0, kind == 1], [0.0, chance.uniform(1e12, 1.9e13, count)], chance.uniform(5e13, 2.5e14, count)
+    )
+    moved = chance.uniform(1e11, 1.6e12, count)
+    names = np.where(kind == 1, "fp32", "bf16")
+    rows = pd.DataFrame({"kernel": np.array(["copy", "fma", "gemm"])[kind], "precision": names})
+    time_us = chance.uniform(50, 5000, count)
+    rows = rows.assign(flop=np.rint(rates * time_us / 1e6), bytes=np.rint(moved * time_us / 1e6), time_us=time_us)
+    return rows.assign(power_w=power_w(law, rates, moved, names) * chance.normal(1, 0.005, count))
+
+
+def test_ones_own_steady_readings_give_the_law_too(tmp_path):
+    rows = kernels_of_ones_own()
+    found = reduced(own_readings(tmp_path / "own", rows))
+    values = {"static": 90, "dram_byte": 60, "most": 400, "bf16_flop": 0.7, "fp32_flop": 9}
+    assert {name: found[name] for name in values} == pytest.approx(values, rel=0.03)
+    assert "fp8_flop" not in found.summary and found["median_error_percent"] < 1
+    assert found.finding.startswith("Kernels on NVIDIA A100-SXM4-80GB draw 90 W, 0.70 pJ per FLOP in bf16")
+    variables, _ = run_notebook("kernel_power", found, tmp_path)
+    assert set(variables["grid"]) == {"P", "E"} and len(viewer.of_case("kernel_power", found).marks)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows.assign(power_w=rows["power_w"] * 1000), "is beyond a limit of 400 W"),
+        (lambda rows: rows.assign(precision="int3"), "int3"),
+        (lambda rows: rows.assign(time_us=0), "time_us"),
+        (lambda rows: rows.rename(columns={"time_us": "time_ms"}), "wrong unit"),
+        (lambda rows: rows.head(30), "30 steady readings, where 40 are needed"),
+    ],
+)
+def test_bad_readings_of_ones_own_are_one_line(tmp_path, change, words):
+    with pytest.raises(InputError) as refused:
+        reduced(own_readings(tmp_path / "bad", change(kernels_of_ones_own())))
+    assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_the_viewer_has_every_judged_reading(result):

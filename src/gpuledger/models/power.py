@@ -27,30 +27,33 @@ from gpuledger.readers.gpus import Gpu
 TABLE = files.RESOURCES / "power_constants.csv"
 
 #: Constants by the type of the products.
-FLOP_CONSTANTS: Mapping[str, str] = MappingProxyType({"bf16": "bf16_pj_per_flop", "fp8": "fp8_pj_per_flop"})
+FLOP_CONSTANTS: Mapping[str, str] = MappingProxyType(
+    {name: f"{name}_pj_per_flop" for name in ("bf16", "fp8", "fp4", "fp32")}
+)
 #: Readings that a fit needs at least.
 LEAST_READINGS = 20
 
 
 @dataclass(frozen=True)
 class PowerConstants:
-    """Constants of one GPU."""
+    """Constants of one GPU; NaN: not measured."""
 
     static_w: float  # drawn by any kernel
-    bf16_pj_per_flop: float  # energy of a FLOP in 16 bits
-    fp8_pj_per_flop: float  # and in 8 bits
     dram_pj_per_byte: float  # energy of a byte from or to DRAM
     most_w: float  # what the GPU is held to
+    bf16_pj_per_flop: float = np.nan  # energy of a FLOP in 16 bits
+    fp8_pj_per_flop: float = np.nan
+    fp4_pj_per_flop: float = np.nan
+    fp32_pj_per_flop: float = np.nan
     source: str = field(default="", compare=False)  # what they were fitted to
 
 
 #: Where fits start, and the bounds within which a constant has its meaning; `most_w` by the GPU's limit.
-START = PowerConstants(300.0, 1.0, 0.5, 100.0, 1.0)
+START = PowerConstants(300.0, 100.0, np.nan, **dict.fromkeys(FLOP_CONSTANTS.values(), 1.0))
 BOUNDS = {
     "static_w": (1.0, 5000.0),
-    "bf16_pj_per_flop": (0.01, 100.0),
-    "fp8_pj_per_flop": (0.01, 100.0),
     "dram_pj_per_byte": (1.0, 10000.0),
+    **dict.fromkeys(FLOP_CONSTANTS.values(), (0.01, 1000.0)),
 }
 #: Shares of the GPU's limit that it may be held to.
 _MOST_SHARE = (0.9, 1.05)
@@ -109,9 +112,13 @@ def fit_power(
     """
     if len(measured_w) < LEAST_READINGS:
         raise ValueError(f"a fit needs at least {LEAST_READINGS} readings")
-    missing = {constant: np.nan for name, constant in FLOP_CONSTANTS.items() if not (products == name).any()}
+    computing = flop_per_s > 0
+    missing = {
+        constant: np.nan for name, constant in FLOP_CONSTANTS.items() if not (computing & (products == name)).any()
+    }
     bounds = {name: of for name, of in BOUNDS.items() if name not in missing}
-    bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
+    if measured_w.max() > _MOST_SHARE[0] * limit_w:  # otherwise nothing tells
+        bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
     start = replace(START, most_w=limit_w)
     found = fit_law(
         lambda tried: power_w(tried, flop_per_s, bytes_per_s, products), start, bounds, measured_w, relative=True
@@ -126,7 +133,7 @@ def power_constants(gpu: str) -> PowerConstants | None:
         for row in csv.DictReader(file):
             if row.pop("gpu") == gpu:
                 source = row.pop("source")
-                return PowerConstants(**{name: float(value) for name, value in row.items()}, source=source)
+                return PowerConstants(**{name: float(value or "nan") for name, value in row.items()}, source=source)
     return None
 
 

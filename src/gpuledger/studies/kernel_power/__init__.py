@@ -2,4 +2,4 @@
 
 from gpuledger.studies.kernel_power.figures import draw_energies, draw_predictions, draw_settling
 from gpuledger.studies.kernel_power.reduction import reduce
-from gpuledger.studies.kernel_power.tables import layer_table, settling_table
+from gpuledger.studies.kernel_power.tables import power_table, settling_table

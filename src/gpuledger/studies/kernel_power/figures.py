@@ -6,10 +6,9 @@ from matplotlib.axes import Axes
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.models.power import FLOP_CONSTANTS
 
 #: Colours of types of products, and of kinds of kernels.
-PRODUCTS = {"bf16": figures.BLUE, "fp8": figures.ORANGE}
+PRODUCTS = {"bf16": figures.BLUE, "fp8": figures.ORANGE, "fp4": figures.PURPLE, "fp32": figures.GREEN}
 KINDS = {"experts": figures.GREEN, "decode": figures.PURPLE, "prefill": figures.GREY}
 #: Most marks of a panel: every so many-th reading is drawn.
 MOST_MARKS = 3000
@@ -56,7 +55,8 @@ def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
         part = rows[rows["products"] == name]
         part = part.iloc[:: max(1, len(part) // MOST_MARKS)]
         axes.scatter(part["power_w"], part["predicted_w"], s=3, color=color, linewidth=0, alpha=0.5, rasterized=True)
-        axes.scatter([], [], s=13, color=color, label=f"experts in {name}")
+        if len(part):
+            axes.scatter([], [], s=13, color=color, label=f"{part['kind'].iloc[0]} in {name}")
     axes.set(xlim=ends, ylim=ends, xlabel="measured power (W)", ylabel="predicted power (W)")
 
 
@@ -71,7 +71,7 @@ def draw_energies(axes: Axes, result: CaseResult) -> None:
         axes.scatter(
             intensity.iloc[chosen], energy.iloc[chosen], s=3, color=color, linewidth=0, alpha=0.5, rasterized=True
         )
-        if name not in FLOP_CONSTANTS or isinstance(per_flop := result[f"{name}_flop"], str):
+        if not (per_flop := result.get(f"{name}_flop")):
             continue
         at = np.geomspace(intensity.min(), intensity.max(), 200)
         rate = np.minimum(result[f"{name}_peak"], at * result["dram_bandwidth"])

@@ -12,11 +12,13 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.power import FLOP_CONSTANTS
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.moe import DTYPES, load_table
 from gpuledger.models.time_model.work import attention_work, expert_work
+from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.kernel_tables.engines import read_attention, read_moe
-from gpuledger.readers.tabular import by_value
+from gpuledger.readers.tabular import Column, by_value, read_csv
 
 #: A benchmark's longest run (s), most launches, time between samples (s), and least launches.
 RUN_S, LAUNCHES, SAMPLE_S, LEAST_LAUNCHES = 1.0, 3000, 0.1, 6
@@ -30,10 +32,40 @@ LAYER = ["kernel", "precision", "hidden", "inter", "chosen", "experts", "shards"
 _SIZES = ("hidden", "inter", "chosen", "experts", "ranks")
 _ATTENTION = ("requests", "tokens", "context", "heads", "head_dim", "cache_values", "window")
 _EXPERTS = ("hidden", "inter", "gates", "rows", "active")
+#: Columns of steady readings of kernels as users measure them.
+_READINGS = (
+    Column("kernel"),
+    Column("precision", choices=tuple(FLOP_CONSTANTS)),
+    Column("flop", "number", minimum=0, maximum=1e18),
+    Column("bytes", "number", minimum=0, maximum=1e18),
+    Column("time_us", "number", minimum=1e-3, maximum=1e10),
+    Column("power_w", "number", minimum=1e-3, maximum=1e6),
+)
+
+
+def read_steady(case: Case, gpu: Gpu) -> pd.DataFrame:
+    """Read steady readings of kernels of any kind, which are steady because who measured them waited.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`read_readings` without ``run_s`` and ``samples``; the limit is the GPU's board power.
+    """
+    frame = read_csv(case.path("readings"), _READINGS)
+    work = [np.rint(frame[name]).astype(np.int64) for name in ("flop", "bytes")]
+    return frame.assign(
+        kind="kernels",
+        products=frame["precision"],
+        layer=np.arange(len(frame)),
+        measured_s=frame["time_us"] * 1e-6,
+        limit_w=gpu.board_power_w,
+        steady=True,
+        held_back=held_back(*work),
+    )
 
 
 def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]:
-    """Read every reading of a case, and tell which are steady.
+    """Read every reading of a benchmark of experts, and tell which are steady.
 
     A reading is steady if it and the one before it in the same layer are of runs of a whole second, and it differs from
     that one and, if there is one, the next by less than `steady_percent`.

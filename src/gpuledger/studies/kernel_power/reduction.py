@@ -1,5 +1,8 @@
 """From readings of a power sensor to what kernels draw."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
@@ -9,15 +12,16 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
 from gpuledger.models.time_model.neighbours import near, shared
-from gpuledger.readers.gpus import find_gpu, read_gpus
-from gpuledger.studies.kernel_power.readings import kernels_share, read_readings
+from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
 
 #: From this share of the power limit on, a GPU is held to it.
 AT_LIMIT = 0.97
 #: Readings above this share of the limit are broken (the sensor lags behind what holds the power down).
 _IMPLAUSIBLE = 1.5
-#: Sizes by which a look-up finds the nearest measured layers, and how many it takes.
-_LOOK_UP, _NEIGHBOURS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks", "rows"), 4
+#: Sizes by which a look-up finds the nearest measured layers, or other kernels, and how many it takes.
+_LAYER, _WORK = ("tokens", "hidden", "inter", "chosen", "experts", "ranks", "rows"), ("flop", "bytes", "measured_s")
+_NEIGHBOURS = 4
 #: Digits that numbers keep, so that they are the same on every machine.
 _DIGITS = 6
 
@@ -28,8 +32,8 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     Parameters
     ----------
     case : Case
-        ``moe``, a table of experts with readings; ``unit``; ``gpu``; optional ``attention``, tables whose readings are
-        only shown.
+        ``moe``, a table of experts with readings, ``unit``, and optional ``attention``, tables whose readings are only
+        shown; or ``readings``, steady ones; and ``gpu``.
     steady_percent : float
         By how much a reading may differ from the one before it in the same layer.
 
@@ -37,7 +41,7 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     -------
     CaseResult
         Data: a row per reading; see :func:`gpuledger.studies.kernel_power.readings.read_readings`, and ``predicted_w``
-        (experts only), ``lookup_w`` (steady, held back only).
+        (not of attention), ``lookup_w`` (steady, held back only).
 
     Raises
     ------
@@ -47,42 +51,43 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
-    frame, unread = read_readings(case, steady_percent)
-    limit = _limit_w(case, frame)
+    benchmark = "moe" in case.inputs
+    frame, unread = read_readings(case, steady_percent) if benchmark else (read_steady(case, gpu), 0)
+    file = case.path("moe" if benchmark else "readings")
+    limit = _limit_w(file, frame, gpu)
     frame["flop_per_s"], frame["bytes_per_s"] = (frame[name] / frame["measured_s"] for name in ("flop", "bytes"))
     steady, back = frame["steady"], frame["held_back"]
-    known_type = frame["products"].isin(list(FLOP_CONSTANTS))
-    fitted, judged = frame[steady & ~back & known_type], frame[steady & back & known_type]
+    fitted, judged = frame[steady & ~back], frame[steady & back]
     if min(len(fitted), len(judged)) < LEAST_READINGS:
         problem = f"{steady.sum()} steady readings, where {2 * LEAST_READINGS} are needed"
         remedy = "measure layers with launches of 0.33 ms and longer, one number of tokens after the other"
-        raise InputError(case.path("moe"), "column power", problem, remedy)
+        raise InputError(file, "", problem, remedy if benchmark else "measure more kernels")
     columns = ("flop_per_s", "bytes_per_s", "products", "power_w")
     constants, others = (fit_power(*(half[name].to_numpy() for name in columns), limit) for half in (fitted, judged))
-    experts = (frame["kind"] == "experts") & known_type
-    rows = frame[experts]
-    frame["predicted_w"] = np.nan
-    frame.loc[experts, "predicted_w"] = power_w(constants, *(rows[name].to_numpy() for name in columns[:3]))
-    frame["lookup_w"] = _look_up(fitted, judged).reindex(frame.index)
+    predicted_w = power_w(constants, *(frame[name].to_numpy() for name in columns[:3]))
+    frame["predicted_w"] = np.where(frame["layer"] >= 0, predicted_w, np.nan)
+    frame["lookup_w"] = _look_up(fitted, judged, _LAYER if benchmark else _WORK).reindex(frame.index)
     for name in ("flop_per_s", "bytes_per_s", "predicted_w", "lookup_w"):
         frame[name] = frame[name].map(lambda value: float(f"{value:.{_DIGITS}g}"))
     result = CaseResult(_tidy(frame))
     result.add("gpu", gpu.title, "text")
     result.add("limit", limit, "W")
     result.add("dram_bandwidth", gpu.dram_bytes_per_s, "byte/s")
-    for name in FLOP_CONSTANTS:
-        result.add(f"{name}_peak", gpu.peak_flop_per_s(name), "FLOP/s")
     result.add("readings", len(frame), "reading")
-    result.add("rows_without_reading", unread, "row")
-    result.add("one_sample_percent", 100 * (frame["samples"] == 1).mean(), "%")
-    result.add("half_kernel_percent", 100 * (kernels_share(frame["samples"]) >= 0.5).mean(), "%")
+    if benchmark:
+        result.add("rows_without_reading", unread, "row")
+        result.add("one_sample_percent", 100 * (frame["samples"] == 1).mean(), "%")
+        result.add("half_kernel_percent", 100 * (kernels_share(frame["samples"]) >= 0.5).mean(), "%")
     result.add("steady_readings", int(steady.sum()), "reading")
     result.add("at_limit_percent", 100 * (frame[steady]["power_w"] > AT_LIMIT * limit).mean(), "%")
+    for name, constant in FLOP_CONSTANTS.items():
+        if np.isfinite(getattr(constants, constant)):
+            result.add(f"{name}_peak", gpu.flops.get(name, np.nan), "FLOP/s")
     _add_constants(result, constants)
     # What the other half would have said: how well each number is known.
     _add_constants(result, others, "_other_half")
     _add_errors(result, frame.loc[fitted.index], frame.loc[judged.index], limit)
-    result.add("finding", _finding(result), "text")
+    result.add("finding", _finding(result, "Experts" if benchmark else "Kernels"), "text")
     result.provenance = {
         "label": f"{case.label}; the law is fitted to half of it",
         "inputs": describe_data_sheets([gpu], case.dataset.folder),
@@ -90,42 +95,43 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     return result
 
 
-def _limit_w(case: Case, frame: pd.DataFrame) -> float:
+def _limit_w(file: Path, frame: pd.DataFrame, gpu: Gpu) -> float:
     limits = frame["limit_w"].unique()
     if len(limits) > 1:
         problem = f"power limits from {limits.min():g} to {limits.max():g} W"
-        raise InputError(case.path("moe"), "column power_limit", problem, "keep the rows of one limit")
+        raise InputError(file, "column power_limit", problem, "keep the rows of one limit")
     limit = float(limits[0])
+    if not limit > 0:
+        raise InputError(gpu.file, f"GPU {gpu.name}", "the board power is missing", "add board_power_w")
     if (most := frame["power_w"].max()) > _IMPLAUSIBLE * limit:
-        problem = f"a reading of {most:g} W is beyond a limit of {limit:g} W"
-        raise InputError(case.path("moe"), "column power", problem, "give watts")
+        raise InputError(file, "", f"a reading of {most:g} W is beyond a limit of {limit:g} W", "give watts")
     return limit
 
 
-def _look_up(fitted: pd.DataFrame, judged: pd.DataFrame) -> pd.Series:
+def _look_up(fitted: pd.DataFrame, judged: pd.DataFrame, by: Sequence[str]) -> pd.Series:
     """Return the mean reading of the nearest shapes in the fitting half, of the same kernel and type."""
     found = pd.Series(np.nan, judged.index)
     for key, rows in judged.groupby(["kernel", "precision"]):
         others = fitted[(fitted["kernel"] == key[0]) & (fitted["precision"] == key[1])]
         if len(others) >= _NEIGHBOURS:
-            sizes = [of[list(_LOOK_UP)].to_numpy(dtype=float) for of in (others, rows)]
+            sizes = [of[list(by)].to_numpy(dtype=float) for of in (others, rows)]
             found[rows.index] = shared(others["power_w"].to_numpy(), *near(*sizes, _NEIGHBOURS))
     return found
 
 
 def _tidy(frame: pd.DataFrame) -> pd.DataFrame:
-    names = ["kind", "kernel", "precision", "products", "layer", "tokens", "hidden", "inter", "chosen", "experts"]
-    names += ["shards", "ranks", "flop", "bytes", "measured_s", "flop_per_s", "bytes_per_s", "run_s", "samples"]
-    names += ["steady", "held_back", "power_w", "predicted_w", "lookup_w"]
-    sizes = {name: frame[name].astype("Int64") for name in ("hidden", "inter", "chosen", "experts", "shards", "ranks")}
-    return frame.assign(**sizes)[names]
+    sizes = ["hidden", "inter", "chosen", "experts", "shards", "ranks"] if "hidden" in frame else []
+    frame = frame.assign(**{name: frame[name].astype("Int64") for name in sizes})
+    names = ["kind", "kernel", "precision", "products", "layer", *["tokens"] * len(sizes[:1]), *sizes]
+    names += ["flop", "bytes", "measured_s", "flop_per_s", "bytes_per_s", *["run_s", "samples"] * len(sizes[:1])]
+    return frame[[*names, "steady", "held_back", "power_w", "predicted_w", "lookup_w"]]
 
 
 def _add_constants(result: CaseResult, constants: PowerConstants, suffix: str = "") -> None:
     result.add(f"static{suffix}", constants.static_w, "W")
     for name, constant in FLOP_CONSTANTS.items():
-        value = getattr(constants, constant)
-        result.add(f"{name}_flop{suffix}", value if np.isfinite(value) else "unknown", "pJ/FLOP")
+        if np.isfinite(value := getattr(constants, constant)):
+            result.add(f"{name}_flop{suffix}", value, "pJ/FLOP")
     result.add(f"dram_byte{suffix}", constants.dram_pj_per_byte, "pJ/byte")
     result.add(f"most{suffix}", constants.most_w, "W")
 
@@ -149,14 +155,13 @@ def _add_errors(result: CaseResult, fitted: pd.DataFrame, judged: pd.DataFrame, 
         result.add(f"{name}median_error_below_limit_percent", error[free].median(), "%")
 
 
-def _finding(result: CaseResult) -> str:
-    energies = [
-        f"{result[f'{name}_flop']:.2f} pJ per FLOP in {name}"
-        for name in FLOP_CONSTANTS
-        if not isinstance(result[f"{name}_flop"], str)
-    ]
+def _finding(result: CaseResult, kernels: str) -> str:
+    flops = {name: result.get(f"{name}_flop") for name in FLOP_CONSTANTS}
+    energies = [f"{value:.2f} pJ per FLOP in {name}" for name, value in flops.items() if value]
     law = ", ".join([f"{result['static']:.0f} W", *energies, f"{result['dram_byte']:.0f} pJ per byte"])
     own, constant = (result[f"{name}median_error_below_limit_percent"] for name in ("", "constant_"))
-    at_limit = f"at most {result['most']:.0f} W, where {result['at_limit_percent']:.0f} % of the steady readings are"
-    judged = f"the median error is {own:.1f} % in held-back layers (one power for all: {constant:.0f} %)"
-    return f"Experts on {result['gpu']} draw {law}, {at_limit}; below it {judged}"
+    judged = f"the median error is {own:.1f} % in held-back readings (one power for all: {constant:.0f} %)"
+    if not result["at_limit_percent"]:
+        return f"{kernels} on {result['gpu']} draw {law}: {judged}"
+    limit = f"at most {result['most']:.0f} W, where {result['at_limit_percent']:.0f} % of the steady readings are"
+    return f"{kernels} on {result['gpu']} draw {law}, {limit}; below it {judged}"

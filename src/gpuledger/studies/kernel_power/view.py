@@ -14,12 +14,15 @@ def view(result: CaseResult) -> View:
     measured, predicted = data["power_w"], data["predicted_w"]
     error = 100 * (predicted / measured - 1)
     marks = pd.DataFrame({"x": measured, "y": predicted, "group": data["products"], "weight": error.abs()})
-    fields = {
-        "precision": data["precision"],
-        "tokens": data["tokens"],
-        "hidden × inter": [f"{a:,} × {b:,}" for a, b in zip(data["hidden"], data["inter"], strict=True)],
-        "chosen of experts": [f"{a} of {b}" for a, b in zip(data["chosen"], data["experts"], strict=True)],
-        "ranks": data["ranks"].astype(int),
+    fields = {"kernel": data["kernel"], "precision": data["precision"]}
+    if "hidden" in data:
+        fields |= {
+            "tokens": data["tokens"],
+            "hidden × inter": [f"{a:,} × {b:,}" for a, b in zip(data["hidden"], data["inter"], strict=True)],
+            "chosen of experts": [f"{a} of {b}" for a, b in zip(data["chosen"], data["experts"], strict=True)],
+            "ranks": data["ranks"].astype(int),
+        }
+    fields |= {
         "time (ms)": data["measured_s"] * 1e3,
         "TFLOP/s": data["flop_per_s"] / 1e12,
         "TB/s": data["bytes_per_s"] / 1e12,
