@@ -1,9 +1,11 @@
 """Which fitted constants predict a kernel: the GPU's own where it was measured, else the nearest measured GPU's."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import nan
+
+import numpy as np
 
 from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, read_table, transferred
 from gpuledger.models.time_model.dispatch import ANY, rule_of
@@ -243,3 +245,16 @@ def origin(words: str) -> str:
         return "whole blocks on the same GPU"
     # An A100's operators without matrix work, at the rates of the GPU's own data sheet.
     return "the same GPU in another format" if "fitted to" in words else "data sheets"
+
+
+def fastest(entries: Sequence[Entry], law: Callable[[Entry], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the terms of the kernel that takes the least time, row by row, and whose constants they are.
+
+    An engine with a good heuristic would choose it.
+    """
+    every = [law(entry) for entry in entries]
+    best = np.argmin([terms["time_s"] for terms in every], axis=0), np.arange(len(every[0]["time_s"]))
+    terms = {name: np.array([one[name] for one in every])[best] for name in every[0]}
+    words = np.array([described(entry) for entry in entries], dtype=object)
+    errors = np.array([entry.error_percent for entry in entries])
+    return terms | {"constants": words[best[0]], "error_percent": errors[best[0]]}

@@ -1,6 +1,6 @@
 """Time, traffic and bound of every kernel of a model's pass."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,25 +8,19 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import choice, moe, recurrent_law
+from gpuledger.models.time_model.attention_kernels import VALUE_BITS, attention_times, sparse_times
 from gpuledger.models.time_model.collectives import NODE, TRAYS, collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
-from gpuledger.models.time_model.decode_law import decode_terms
-from gpuledger.models.time_model.encoder_law import encoder_terms
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
 from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
-from gpuledger.models.time_model.prefill_law import prefill_terms
-from gpuledger.models.time_model.sparse_kernels import SELECTION, WIDEST_HEAD, is_sparse, sparse_parts
-from gpuledger.models.time_model.sparse_law import sparse_terms
+from gpuledger.models.time_model.sparse_kernels import SELECTION
 from gpuledger.readers.gpus import Gpu
 
-#: What the names of a vision tower's kernels begin with, and the one whose tokens attend to all others.
-IMAGE, ENCODER = "image_", "image_attention"
+#: What the names of a vision tower's kernels begin with.
+IMAGE = "image_"
 #: What a kernel's time is bounded by. `launch` stands for all fixed latencies: the launch, steps that wait.
 BOUNDS = ("compute", "dram", "l2", "launch", "link")
-
-#: Bits of a cached value.
-_CACHE_BITS = {"fp8": 8, "int8": 8, "fp8_block": 8, "fp4": 4, "int4": 4, "mxfp4": 4, "nvfp4": 4, "fp32": 32, "tf32": 32}
 
 
 @dataclass(frozen=True)
@@ -101,22 +95,9 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     for where, parts in _experts(every, gpu, constants, result):
         put(where, parts)
     for rows in every.at(every["kernel"] == SELECTION).groups(["kernel"]):
-        put(rows.where, _sparse(rows, gpu, constants))
+        put(rows.where, sparse_times(rows, gpu, constants.engine))
     of = pd.Categorical(used)
     return frame.assign(**result, bound=pd.Categorical.from_codes(bound, dtype=_BOUNDS), constants=of)
-
-
-def _fastest(entries: Sequence[Entry], law: Callable[[Entry], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the terms of the kernel that takes the least time, row by row, and whose constants they are.
-
-    An engine with a good heuristic would choose it.
-    """
-    every = [law(entry) for entry in entries]
-    best = np.argmin([terms["time_s"] for terms in every], axis=0), np.arange(len(every[0]["time_s"]))
-    terms = {name: np.array([one[name] for one in every])[best] for name in every[0]}
-    words = np.array([choice.described(entry) for entry in entries], dtype=object)
-    errors = np.array([entry.error_percent for entry in entries])
-    return terms | {"constants": words[best[0]], "error_percent": errors[best[0]]}
 
 
 def gemm_precision(precision: str, weight_precision: str) -> str:
@@ -144,7 +125,7 @@ def _gemms(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
         plan = gemm_plan(gpu, entry.constants, *shape, precision, constants.weights_in_turn, stored)
         return {name: plan[name].to_numpy() for name in plan if name != "bound"}
 
-    terms = _fastest(given or choice.gemm_entries(gpu, precision, constants.engine), law)
+    terms = choice.fastest(given or choice.gemm_entries(gpu, precision, constants.engine), law)
     parts = {name: values[again.reshape(-1)] for name, values in terms.items()}
     parts["l2_s"] = parts["l2_s"] + parts["drain_s"]
     parts["fixed_s"] = parts["launch_s"]
@@ -153,96 +134,8 @@ def _gemms(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
     return parts | ({"constants": own.source} if own else {})
 
 
-def _sparse(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    operation, precisions, shapes, moved = sparse_parts(rows, gpu)
-    found = choice.candidates("sparse", gpu, precisions, constants.engine)
-    terms = _fastest(found, lambda entry: sparse_terms(gpu, entry.constants, shapes, operation))
-    return terms | {"fixed_s": terms["launch_s"], "dram_bytes": moved, "l2_bytes": moved}
-
-
-def _encoder(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    """Attention between all tokens of a sequence, as in vision towers."""
-    heads, k, macs, read, write = rows.floats("heads", "k", "macs", "read_bytes", "write_bytes")
-    values = rows.label("precision")
-    value_bytes = _CACHE_BITS.get(values, 16) / 8
-    # Sequences of different lengths stand for as many of their mean length, weighted by their tokens.
-    every = write / (heads * k * value_bytes)
-    tokens = macs / (2 * heads * k) / every
-    shapes = {
-        "requests": every / tokens,
-        "tokens": tokens,
-        "heads": heads,
-        "head_dim": k,
-        "value_bytes": np.full_like(k, value_bytes),
-        "peak": np.full_like(k, gpu.peak_flop_per_s(values)),
-    }
-    found = choice.encoder_candidates(gpu, constants.engine, float(k[0]))
-    terms = _fastest(found, lambda entry: encoder_terms(gpu, entry.constants, shapes))
-    moved = read + write
-    return terms | {"fixed_s": terms["launch_s"], "dram_bytes": moved, "l2_bytes": moved}
-
-
 def _attention(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    if rows.label("kernel") == ENCODER:
-        return _encoder(rows, gpu, constants)
-    if is_sparse(rows.label("kernel")):
-        return _sparse(rows, gpu, constants)
-    values, cache = map(rows.label, ("precision", "weight_precision"))
-    decode = rows.label("kernel").startswith("decode")
-    batch, heads, kv_heads, value_dim = rows.floats("batch", "heads", "kv_heads", "value_dim")
-    m, n, k, macs = rows.floats("m", "n", "k", "macs")
-    read, write, cached = rows.floats("read_bytes", "write_bytes", "cache_bytes")
-    value_bytes, cache_bytes = (_CACHE_BITS.get(name, 16) / 8 for name in (values, cache))
-    requests = batch / heads
-    # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
-    pairs = macs / (requests * heads * (k + value_dim))
-    # Decoding latent attention, keys and values share what is cached; expanded, every head has its own. An indexer's
-    # scores have no values.
-    scores = value_dim[0] == 0
-    width = k if scores else kv_heads * (k + value_dim)
-    if decode and not scores:
-        # Of requests that differ and have several tokens, this is less than the width.
-        kept = np.rint(cached / (requests * np.where(m == 1, pairs, n) * cache_bytes))
-        latent = _shares(kept, k, width, kv_heads)
-        width = k if latent else width
-    else:
-        latent = bool(scores or (value_dim[0] != k[0] and (heads[0] == kv_heads[0] or k[0] > WIDEST_HEAD)))
-    # Keys that latent attention expands are read, too.
-    tokens = m if latent and not decode else np.minimum(m, read / (requests * heads * k * value_bytes))
-    context = np.maximum((pairs - tokens * (tokens + 1) / 2) / tokens, 0)
-    short = pairs < 0.999 * tokens * (tokens + 1) / 2
-    shapes = {
-        "requests": requests,
-        "tokens": tokens,
-        "context": context,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_dim": (k + value_dim) / 2,
-        "cache_values": np.broadcast_to(width, k.shape),
-        "copied_values": np.zeros_like(k),  # the cache is written by a kernel of its own
-        "window": np.where(short, np.ceil(pairs / tokens), 0),
-        "value_bytes": np.full_like(k, value_bytes),
-        "cache_bytes": np.full_like(k, cache_bytes),
-        "peak": np.full_like(k, gpu.peak_flop_per_s(values)),
-    }
-    kind, law = ("decode", decode_terms) if decode else ("prefill", prefill_terms)
-    narrow = ("bf16/fp8", "fp8/fp8", "bf16/bf16")
-    formats = narrow if cache_bytes <= 1 else ("bf16/bf16",)
-    found = choice.candidates(kind, gpu, formats, constants.engine, latent, (float(shapes["head_dim"][0]),))
-    terms = _fastest(found, lambda entry: law(gpu, entry.constants, shapes))
-    terms["fixed_s"] = terms["launch_s"]
-    # A block of decoding waits for its part of the cache; one of prefill computes.
-    waits = "launch_s" if decode else "compute_s"
-    terms[waits] = terms[waits] + terms["block_s"] * (terms["block_s"] > terms["dram_s"])
-    moved = read + write + cached
-    return terms | {"dram_bytes": moved, "l2_bytes": moved}
-
-
-def _shares(kept: np.ndarray, k: np.ndarray, width: np.ndarray, kv_heads: np.ndarray) -> bool:
-    """Return whether keys and values are the same *k* values, instead of *width*, if at least *kept* are cached."""
-    most = kept.max()
-    shared = most == k[0] or (k[0] > WIDEST_HEAD and most < (k[0] + width[0]) / 2)
-    return bool(shared and kv_heads.max() == 1)
+    return attention_times(rows, gpu, constants.engine)
 
 
 def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
@@ -260,7 +153,7 @@ def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict
 
 
 def _recurrent(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    kernel, value_bytes = rows.label("kernel"), _CACHE_BITS.get(rows.label("precision"), 16) / 8
+    kernel, value_bytes = rows.label("kernel"), VALUE_BITS.get(rows.label("precision"), 16) / 8
     decode = kernel.startswith("decode_")
     tokens, channels, k, batch, heads, key_heads, value_dim, decays, read, write, weight = rows.floats(
         *("m", "n", "k", "batch", "heads", "kv_heads", "value_dim", "choices", "read_bytes", "write_bytes"),
@@ -285,7 +178,7 @@ def _recurrent(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[s
         shapes["layers"] = np.full_like(k, constants.weights_in_turn)
         kind, law = ("state_update", recurrent_law.update_terms) if decode else _CHUNKED
         found = choice.recurrent_candidates(kind, gpu, constants.engine, family)
-    terms = _fastest(found, lambda entry: law(gpu, entry.constants, shapes))
+    terms = choice.fastest(found, lambda entry: law(gpu, entry.constants, shapes))
     terms["fixed_s"] = terms["launch_s"]
     # Chunks that wait for one another are latency.
     terms["launch_s"] = terms["launch_s"] + terms.get("chain_s", 0.0)
@@ -308,7 +201,7 @@ def _collectives(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict
     # Engines leave what is long to NCCL.
     nccl = choice.candidates("collective", gpu, (operation,), "nccl")
     entries = list({entry.kernel: entry for entry in (*found, *nccl)}.values())
-    terms = _fastest(
+    terms = choice.fastest(
         entries,
         lambda entry: collective_terms(gpu, entry.constants, operation, message, devices, TRAYS.get(entry.gpu, NODE)),
     )
@@ -388,13 +281,13 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
             entry for same in dtypes for entry in choice.candidates("moe", gpu, same, constants.engine, shape=shape)
         ]
         # Where 8-bit weights are widened, nothing was measured: a kernel in bf16 that reads half as much stands in.
-        narrow = {"bf16": "w8a16"} if _CACHE_BITS.get(stored) == 8 and math in ("bf16", "fp16") else {}
+        narrow = {"bf16": "w8a16"} if VALUE_BITS.get(stored) == 8 and math in ("bf16", "fp16") else {}
         found = [entry._replace(error_percent=np.nan) if entry.precision in narrow else entry for entry in found]
 
         def law(entry: Entry, shapes: Mapping = shapes, narrow: Mapping = narrow) -> dict[str, np.ndarray]:
             return moe.moe_terms(gpu, entry.constants, shapes, narrow.get(entry.precision, entry.precision))
 
-        terms = _fastest(found, law)
+        terms = choice.fastest(found, law)
         rest = terms["launch_s"] + terms["moved_s"]
         index = dict(zip(own[starts], range(len(starts)), strict=True))
         for mask, whole, share in (
