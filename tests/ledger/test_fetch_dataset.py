@@ -194,6 +194,10 @@ def test_a_package_joins_when_the_index_has_it_and_only_its_absence_is_forgiven(
     assert done.returncode == 0, said[-3000:]
     assert said.count("packed is left out: no answer from the package index (asked for tables); its tracked") == 1
     assert not (checkout / "results/packed/files.json").exists()
+    # A job on another node of a cluster plans by itself, and does without the same datasets.
+    job = ["--mode", "remote", "--target-jobs", "collect_summaries:study=flop_reconciliation", "--force", "--nolock"]
+    done = snakemake(checkout, *job, *command[1:])
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     # As `make check` and CI do it.
     done = snakemake(checkout, "downloads", *command[1:])
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "could not be fetched" in line]

@@ -36,6 +36,8 @@ from gpuledger.record.plan import LOCAL, make_plan
 
 # A dry run writes and deletes nothing outside .snakemake, where Snakemake keeps what it found.
 DRY_RUN = workflow.output_settings.dryrun
+# Where a run tells its jobs which datasets it does without.
+LEFT_OUT = Path(".snakemake/left_out.json")
 
 try:
     # Snakemake itself would end in a traceback, or without a remedy.
@@ -130,7 +132,11 @@ def left_out():
 
     That is so for those of `datasets_online` and for those that come from the package index. The network is asked only
     when something is about to be made of them, not by a dry run, and not for files that are here or in the mirror.
+    A job that plans by itself, on another node of a cluster say, does without the same ones as the run that sent it.
     """
+    if not workflow.is_main_process:
+        with suppress(OSError, ValueError):
+            return json.loads(LEFT_OUT.read_text("utf-8"))
     missing = {}
     # The recording of this machine's GPU may not be there yet, and is not downloaded.
     for dataset in filter(None, (dataset_named(name) for name in DATASETS if name != LOCAL)):
@@ -145,6 +151,8 @@ def left_out():
         from gpuledger.ledger.download.reach import out_of_reach
 
         found = out_of_reach(missing)
+    if workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
+        LEFT_OUT.write_text(json.dumps(found), "utf-8")
     for name, reason in found.items():
         logger.info(f"{name} is left out: {reason}; its tracked results stay")
     return found
