@@ -86,9 +86,24 @@ NANO_9B = {
     "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
     **{"mamba_num_heads": 128, "mamba_head_dim": 80, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4},
 }
+# ibm-ai-platform/Bamba-9B-v1.
+BAMBA = {
+    **sizes("bamba", 4096, 32, 32, 8, 14336, 128256, attn_layer_indices=[9, 18, 27], attn_rotary_emb=64),
+    **{"mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4},
+    **{
+        "mamba_expand": 2,
+        "mamba_chunk_size": 256,
+        "mamba_conv_bias": True,
+        "mamba_dt_rank": 256,
+        "mamba_proj_bias": False,
+    },
+    **{"num_logits_to_keep": 1, "use_mamba_kernels": True, "tie_word_embeddings": False, "rms_norm_eps": 1e-5},
+}
 COUNTED = {
     "granite-4.0-h-small": (GRANITE_SMALL, 32207337984, 16384),
     "granite-4.0-h-micro": (GRANITE_MICRO, 3191396096, 8192),
+    # 9.78 billion (transformers' documentation); its four files of safetensors have 19.56 GB.
+    "Bamba-9B": (BAMBA, 9780235392, 3 * 2 * 8 * 128 * 2),
     "ERNIE-4.5-21B-A3B": (ERNIE, 21825437888, 57344),
     "Hunyuan-A13B": (HUNYUAN, 80393183232, 131072),
     "EXAONE-4.0-32B": (EXAONE, 32003216384, 262144),
@@ -144,6 +159,22 @@ def test_a_state_of_granite_has_16_bits(config):
     assert read_model(config(GRANITE_SMALL)).state_bytes == 36 * (128 * 64 * 128 * 2 + 3 * (8192 + 256) * 2)
 
 
+def test_bamba_lists_its_attention(config):
+    model = read_model(config(BAMBA))
+    mamba, attention = model.layers
+    assert attention.numbers == (9, 18, 27) and attention.attention.rotary_dim == 64
+    # 29 layers: 128 heads of 64 × 128, and three tokens of 8,192 + 2 · 128 values.
+    assert model.state_bytes == 29 * (128 * 64 * 128 * 2 + 3 * (8192 + 256) * 2)
+    # The shapes of modeling_bamba.py: in_proj, out_proj, the convolution with its bias, three vectors of heads, a norm.
+    hidden, inner, mixed, heads = 4096, 8192, 8192 + 2 * 128, 128
+    layer = hidden * (inner + mixed + heads) + inner * hidden + 5 * mixed + 3 * heads + inner
+    full = 2 * hidden * hidden + 2 * hidden * 8 * 128
+    around = 3 * hidden * 14336 + 2 * hidden
+    assert model.parameters == 29 * layer + 3 * full + 32 * around + 2 * 128256 * hidden + hidden
+    assert mamba.count == 29
+    assert len(read_model(config({**BAMBA, "attn_layer_indices": None})).layers) == 1
+
+
 @pytest.mark.parametrize(
     ("content", "ignored", "plain"),
     [
@@ -176,6 +207,10 @@ def test_modules_that_are_not_quantised(config, content, ignored, plain):
     ("content", "problem"),
     [
         ({**GRANITE_SMALL, "layer_types": ["mamba"] * 39}, "layer_types: not mamba or attention for each of 40 layers"),
+        ({**BAMBA, "attn_layer_indices": [9, 32]}, "attn_layer_indices: not a list of numbers within 0 … 31"),
+        ({**BAMBA, "attn_layer_indices": 9}, "attn_layer_indices: not a list of numbers within 0 … 31"),
+        ({**BAMBA, "attn_rotary_emb": 128}, "attn_rotary_emb: 128: differs from partial_rotary_factor"),
+        ({**BAMBA, "mamba_proj_bias": True}, "mamba_proj_bias: true: projections with a bias"),
         ({**GRANITE_SMALL, "mamba_d_head": 32}, "mamba_n_heads: 128 heads of 32 are not 8192 wide"),
         ({**GRANITE_SMALL, "mamba_n_groups": 3}, "mamba_n_groups: 128 heads are not a multiple of 3"),
         ({**GRANITE_SMALL, "position_embedding_type": "alibi"}, "position_embedding_type: unknown value 'alibi'"),

@@ -72,6 +72,10 @@ _STEP_NAMES = {
     **{"moe_num_experts": "num_experts", "moe_top_k": "num_experts_per_tok", "share_expert_dims": "share_expert_dim"},
     **{"n_routed_experts": "num_experts", "num_attention_groups": "num_key_value_heads"},
 }
+_BAMBA = {
+    **{"num_key_value_heads": 8, "partial_rotary_factor": 0.5, "mamba_n_heads": 128, "mamba_n_groups": 1},
+    **{"mamba_d_state": 256, "mamba_d_conv": 4},
+}
 _MLA = {"defaults": _DEEPSEEK, "window": no_window, "fixed": {"mlp_bias": False}}
 
 _FALCON_NAMES = {
@@ -311,6 +315,9 @@ FAMILIES = {
     ),
     **dict.fromkeys(("granitemoe", "granitemoeshared"), ModelFamily(no_window, rules.granite, scaled_embedding=True)),
     "granitemoehybrid": ModelFamily(no_window, rules.granite, attention=recurrent.granite, scaled_embedding=True),
+    "bamba": ModelFamily(
+        no_window, dense, _BAMBA, {"attention_bias": False, "mlp_bias": False}, attention=recurrent.bamba
+    ),
     # Ling and Ring.
     **dict.fromkeys(
         ("bailing_moe", "bailing_moe_v2"),

@@ -94,11 +94,29 @@ def granite(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows
         raise keys.error("layer_types", f"not mamba or attention for each of {len(windows)} layers", "correct it")
     if keys.value("position_embedding_type", None) is None or keys.choice(*_POSITIONS) == "nope":
         full = replace(full, rotary_dim=0)
+    return _with_mamba(keys, hidden, full, [_GRANITE[kind] for kind in types])
+
+
+def bamba(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Attention in the layers whose numbers are listed, Mamba-2 in the others (Bamba)."""
+    layers, listed = len(windows), keys.value("attn_layer_indices", None) or []
+    if not isinstance(listed, list) or not all(type(i) is int and 0 <= i < layers for i in listed):
+        raise keys.error("attn_layer_indices", f"not a list of numbers within 0 … {layers - 1}", "correct it")
+    full = grouped_attention(keys, family, hidden)
+    keys.fixed("attn_rotary_emb", full.rotary_dim, "differs from partial_rotary_factor")
+    # What changes no kernel; Mamba-2 has no rank of the step.
+    keys.known |= {"mamba_dt_rank", "num_logits_to_keep", "use_mamba_kernels", "z_loss_coefficient"}
+    return _with_mamba(keys, hidden, full, [i not in listed for i in range(layers)])
+
+
+def _with_mamba(keys: ConfigKeys, hidden: int, full: Attention, recurrent: list[bool]) -> list[Block]:
+    """Return Mamba-2 for the layers that are *recurrent*, and *full* for the others."""
     # A step's limits, what changes no kernel, and the sizes of layers that there are none of.
     keys.known |= {"mamba_chunk_size", "mamba_expand", "time_step_limit", "normalization_function", "init_method"}
-    if not any(_GRANITE[kind] for kind in types):
+    keys.known |= {"time_step_min", "time_step_max"}
+    if not any(recurrent):
         keys.known |= {key for key in keys.content if key.startswith("mamba_")}
-        return [full] * len(types)
+        return [full] * len(recurrent)
     keys.fixed("mamba_proj_bias", False, "projections with a bias")
     heads, dim = keys.integer("mamba_n_heads", MAX_HEADS), keys.content.get("mamba_d_head")
     inner = keys.number("mamba_expand", 2) * hidden
@@ -114,7 +132,7 @@ def granite(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows
     kinds = {"float32", "bfloat16", "float16"}
     bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "bfloat16") == "float32" else 16
     mamba = StateSpace(heads, dim, groups, state, conv, bias, bits)
-    return [mamba if _GRANITE[kind] else full for kind in types]
+    return [mamba if one else full for one in recurrent]
 
 
 def olmo_hybrid(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
