@@ -63,6 +63,13 @@ KIMI = {
     **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840, "first_k_dense_replace": 1},
     **{"n_routed_experts": 384, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
 }
+MOONLIGHT = {
+    **{"hidden_size": 2048, "intermediate_size": 11264, "num_hidden_layers": 27, "num_attention_heads": 16},
+    **{"num_key_value_heads": 16, "vocab_size": 163840, "first_k_dense_replace": 1, "n_routed_experts": 64},
+    **{"num_experts_per_tok": 6, "n_shared_experts": 2, "moe_intermediate_size": 1408, "moe_layer_freq": 1},
+    **{"kv_lora_rank": 512, "q_lora_rank": None, "qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128},
+    **{"topk_method": "noaux_tc", "n_group": 1, "topk_group": 1, "scoring_func": "sigmoid", "norm_topk_prob": True},
+}
 MINIMAX = {
     **{"model_type": "minimax_m3", "hidden_size": 6144, "intermediate_size": 3072, "num_hidden_layers": 2},
     **{"dense_intermediate_size": 12288, "shared_intermediate_size": 3072, "num_attention_heads": 64},
@@ -166,6 +173,14 @@ TOWERS = {
             **{"out_hidden_size": 4096, "patch_size": 14, "attention_bias": False, "hidden_act": "silu"},
         },
     },
+    "Kimi-VL-A3B": {
+        **{"model_type": "kimi_vl", "text_config": MOONLIGHT, "media_placeholder_token_id": 163605},
+        "vision_config": {
+            **{"model_type": "moonvit", "hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16},
+            **{"num_hidden_layers": 27, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "patch_size": 14},
+            "merge_kernel_size": [2, 2],
+        },
+    },
     "Kimi-K2.5": {
         **{"model_type": "kimi_k25", "text_config": KIMI},
         "vision_config": {
@@ -193,6 +208,8 @@ PARAMETERS = {
     "Llama-4-Scout": (850_960_896 + 20_971_520, 108_641_793_536),
     "InternVL3-8B": (304_012_288 + 27_540_480, None),
     "GLM-4.1V-9B": (892_498_432, None),
+    # huggingface.co/kornia/kimi-vl-a3b-instruct-vision: 443 tensors, 447,545,840 parameters of tower and projector.
+    "Kimi-VL-A3B": (447_545_840, None),
     "Kimi-K2.5": (416_866_032 + 54_277_888, None),
 }
 # Tokens of images of so many pixels. Unless another source is given: what the image processors of transformers 5.24
@@ -221,6 +238,8 @@ TOKENS = {
     "Llama-4-Scout": {(336, 336): 145, (672, 672): 5 * 145},
     "InternVL3-8B": {(448, 448): 256, (896, 896): 5 * 256, (1792, 1344): 13 * 256},
     "GLM-4.1V-9B": {(1024, 768): 27 * 37, (640, 2000): 71 * 23, (3000, 500): 18 * 107},
+    # As Kimi-K2.5's, but 4,096 patches (preprocessor_config.json of Kimi-VL-A3B-Instruct): 64 × 64 of 14 × 14 pixels.
+    "Kimi-VL-A3B": {(1024, 768): 28 * 37, (896, 896): 32 * 32, (3000, 500): 14 * 80, (7140, 28): 255, (10, 10): 1},
     "Kimi-K2.5": {(1024, 768): 28 * 37, (640, 2000): 72 * 23, (3000, 500): 18 * 108},
 }
 
@@ -268,6 +287,23 @@ def test_parameters_are_those_of_the_checkpoints(name, read):
     assert model.vision.parameters == own and not model.towers and not model.unread
     if whole:
         assert model.parameters + model.vision.parameters == whole
+
+
+def test_the_text_part_of_kimi_vl_is_moonlight(read):
+    model = read(TOWERS["Kimi-VL-A3B"])
+    # huggingface.co/moonshotai/Kimi-VL-A3B-Thinking: files of 4.99, five of 5 and 2.84 GB, in 16 bits.
+    assert 2 * (model.parameters + model.vision.parameters) / 1e9 == pytest.approx(4.99 + 5 * 5 + 2.84, abs=0.04)
+    assert model.kv_bytes_per_token() == 27 * (512 + 64) * 2
+
+
+def test_kimi_vl_takes_more_patches_where_the_file_says_so_and_no_side_of_512(read):
+    content = TOWERS["Kimi-VL-A3B"]
+    assert read(content).image_tokens(Images(1, 1792, 1792)) == 32**2
+    model = read(content, preprocessor_config={"in_token_limit": 16384, "pad_input": True})
+    assert model.image_tokens(Images(1, 1792, 1792)) == 64**2
+    with pytest.raises(InputError, match="a side has 512 patches or more"):
+        model.image_tokens(Images(1, 7141, 64))
+    assert "pad_input: false" in read(content, preprocessor_config={"pad_input": False}).unread
 
 
 def test_minimax_has_the_tower_of_its_card(read):

@@ -35,7 +35,9 @@ _MIRRORED = re.compile(r".*/huggingface\.co/([^/]+)/([^/]+)/resolve/main")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WORD = re.compile(r"[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
-_NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"}
+_NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"} | {
+    "kimi_vl": "deepseek_v3"
+}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
 _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"), "qwen2") | {
     **{"qwen3_omni_moe_text": "qwen3_moe", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe"},

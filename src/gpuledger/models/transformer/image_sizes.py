@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gpuledger.errors import InputError
 
 MAX_SIDE = 2**16  # pixels
+_ROTATED = 512  # patches along a side for which MoonViT has rotations
 _NARROWEST = 200  # of the longer side over the shorter
 
 
@@ -105,21 +106,23 @@ class Rows:
 
 @dataclass(frozen=True)
 class Padded:
-    """Kimi-K2.5: never enlarged, at most so many patches in all and along a side, padded to whole tokens."""
+    """Kimi: never enlarged, at most so many patches in all and along a side, padded to whole tokens."""
 
     patch: int
     merge: int
     most: int
-    most_side: int
+    most_side: int | None  # None: longer sides are not shrunk but refused, as Kimi-VL's processor does
 
     def grid(self, images: Images) -> Grid:
         sides = images.height, images.width
         patches = math.prod(max(1, side // self.patch) for side in sides)
-        longest = self.most_side * self.patch
+        longest = (self.most_side or MAX_SIDE) * self.patch
         scale = min(1.0, math.sqrt(self.most / patches), *(longest / side for side in sides))
         rows, columns = (
             -(-min(max(1, int(side * scale)), longest) // (self.patch * self.merge)) * self.merge for side in sides
         )
+        if self.most_side is None and max(rows, columns) >= _ROTATED:
+            raise InputError("images", "size", f"a side has {_ROTATED} patches or more", "give a less oblong image")
         return Grid(rows, columns, 1, rows * columns // self.merge**2)
 
 

@@ -2,9 +2,10 @@
 
 Sources: configuration and model classes of Hugging Face transformers 5.24, which define the defaults of missing keys,
 which projections have a bias and which norms there are (their parameters were counted against these classes, see the
-tests); for InternVL's and Kimi-K2.5's own files also SGLang 0.5.23 (``models/internvl.py``, ``kimi_k25.py``). Bounds of
-an image's pixels are in the checkpoints' ``preprocessor_config.json``; where there is none beside the model's file,
-those that were published: of Qwen2.5-VL-7B, Qwen3-VL-8B, GLM-4.5V, Llama-4, Kimi-K2.5 and MiniMax-M3.
+tests); for InternVL's and Kimi-K2.5's own files also SGLang 0.5.23 (``models/internvl.py``, ``kimi_k25.py``), for those
+of Kimi-VL vLLM (``moonvit.py``, ``kimi_vl.py``). Bounds of an image's pixels are in the checkpoints'
+``preprocessor_config.json``; where there is none beside the model's file, those that were published: of Qwen2.5-VL-7B,
+Qwen3-VL-8B, GLM-4.5V, Llama-4, Kimi-VL-A3B-Instruct, Kimi-K2.5 and MiniMax-M3.
 """
 
 from collections.abc import Callable, Mapping
@@ -169,6 +170,7 @@ _KIMI_NAMES = {f"vt_{name}": name for name in ("hidden_size", "num_hidden_layers
 
 
 def _kimi(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
+    first = outer.content["model_type"] == "kimi_vl"
     sizes = {"num_hidden_layers": 27, "hidden_size": 1152, "num_attention_heads": 16, "intermediate_size": 4304}
     sizes |= {"patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "merge_kernel_size": [2, 2]}
     keys = vision_keys(outer, sizes, _KIMI_NAMES)
@@ -177,9 +179,14 @@ def _kimi(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     merge, hidden = side_of(keys, "merge_kernel_size", 64), parts["hidden"]
     width = merge**2 * hidden
     steps = [Step("norm", hidden, hidden, 1, weights=2 * hidden), *mlp(width, width, text, merge**2, shared=False)]
-    most = limits.integer("max_patches", MAX_PIXELS, 16384)
-    longest = bounds_of(limits).integer("max_height", MAX_SIDE, 512)
-    return VisionTower(image=Padded(side_of(keys, "patch_size"), merge, most, longest), steps=tuple(steps), **parts)
+    if first:
+        limits.fixed("pad_input", True, "images that are cropped to whole tokens")
+        image = Padded(side_of(keys, "patch_size"), merge, limits.integer("in_token_limit", MAX_PIXELS, 4096), None)
+    else:
+        most = limits.integer("max_patches", MAX_PIXELS, 16384)
+        longest = bounds_of(limits).integer("max_height", MAX_SIDE, 512)
+        image = Padded(side_of(keys, "patch_size"), merge, most, longest)
+    return VisionTower(image=image, steps=tuple(steps), **parts)
 
 
 def _llava(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
@@ -354,5 +361,5 @@ _FAMILIES: Mapping[str, Callable[[ConfigKeys, int, ConfigKeys], VisionTower]] = 
     **dict.fromkeys(("llava", "llava_next", "llava_onevision"), _llava),
     **{"mistral3": _mistral3, "gemma3": _gemma3, "gemma4": _gemma4, "llama4": _llama4},
     **dict.fromkeys(("internvl", "internvl_chat"), _internvl),
-    **{"kimi_k25": _kimi, "minimax_m3_vl": _minimax},
+    **{"kimi_vl": _kimi, "kimi_k25": _kimi, "minimax_m3_vl": _minimax},
 }
