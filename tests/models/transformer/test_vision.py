@@ -63,6 +63,11 @@ KIMI = {
     **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840, "first_k_dense_replace": 1},
     **{"n_routed_experts": 384, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
 }
+QWEN3_OMNI = {
+    **{"model_type": "qwen3_omni_moe_text", "hidden_size": 2048, "intermediate_size": 768, "num_hidden_layers": 48},
+    **{"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 152064},
+    **{"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+}
 MOONLIGHT = {
     **{"hidden_size": 2048, "intermediate_size": 11264, "num_hidden_layers": 27, "num_attention_heads": 16},
     **{"num_key_value_heads": 16, "vocab_size": 163840, "first_k_dense_replace": 1, "n_routed_experts": 64},
@@ -173,6 +178,22 @@ TOWERS = {
             **{"out_hidden_size": 4096, "patch_size": 14, "attention_bias": False, "hidden_act": "silu"},
         },
     },
+    "Qwen2.5-Omni-7B": {
+        **{"model_type": "qwen2_5_omni_thinker", "audio_config": {"d_model": 1280}},
+        "text_config": QWEN2 | {"model_type": "qwen2_5_omni_text"},
+        "vision_config": {
+            **{"depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16},
+            **{"out_hidden_size": 3584, "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31]},
+        },
+    },
+    "Qwen3-Omni-30B-A3B": {
+        **{"model_type": "qwen3_omni_moe_thinker", "audio_config": {"d_model": 1280}, "text_config": QWEN3_OMNI},
+        "vision_config": {
+            **{"depth": 27, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 4304},
+            **{"num_heads": 16, "out_hidden_size": 2048, "patch_size": 16, "num_position_embeddings": 2304},
+            "deepstack_visual_indexes": [8, 16, 24],
+        },
+    },
     "Kimi-VL-A3B": {
         **{"model_type": "kimi_vl", "text_config": MOONLIGHT, "media_placeholder_token_id": 163605},
         "vision_config": {
@@ -208,6 +229,10 @@ PARAMETERS = {
     "Llama-4-Scout": (850_960_896 + 20_971_520, 108_641_793_536),
     "InternVL3-8B": (304_012_288 + 27_540_480, None),
     "GLM-4.1V-9B": (892_498_432, None),
+    # The class is that of Qwen2.5-VL, with three matrices in place of one for queries, keys and values.
+    "Qwen2.5-Omni-7B": (676_550_144, None),
+    # The class is that of Qwen3-VL: 31,070,754,032 of Qwen3-VL-30B-A3B less 30,532,122,624 of Qwen3-30B-A3B.
+    "Qwen3-Omni-30B-A3B": (31_070_754_032 - 30_532_122_624, None),
     # huggingface.co/kornia/kimi-vl-a3b-instruct-vision: 443 tensors, 447,545,840 parameters of tower and projector.
     "Kimi-VL-A3B": (447_545_840, None),
     "Kimi-K2.5": (416_866_032 + 54_277_888, None),
@@ -238,6 +263,8 @@ TOKENS = {
     "Llama-4-Scout": {(336, 336): 145, (672, 672): 5 * 145},
     "InternVL3-8B": {(448, 448): 256, (896, 896): 5 * 256, (1792, 1344): 13 * 256},
     "GLM-4.1V-9B": {(1024, 768): 27 * 37, (640, 2000): 71 * 23, (3000, 500): 18 * 107},
+    # preprocessor_config.json of the three checkpoints: 3,136 to 12,845,056 pixels, 32 × 32 in a token.
+    "Qwen3-Omni-30B-A3B": {(1024, 768): 24 * 32, (56, 56): 2 * 2, (4096, 4096): 112**2},
     # As Kimi-K2.5's, but 4,096 patches (preprocessor_config.json of Kimi-VL-A3B-Instruct): 64 × 64 of 14 × 14 pixels.
     "Kimi-VL-A3B": {(1024, 768): 28 * 37, (896, 896): 32 * 32, (3000, 500): 14 * 80, (7140, 28): 255, (10, 10): 1},
     "Kimi-K2.5": {(1024, 768): 28 * 37, (640, 2000): 72 * 23, (3000, 500): 18 * 108},
@@ -284,9 +311,17 @@ def seconds(rows, gpu=H100):
 def test_parameters_are_those_of_the_checkpoints(name, read):
     model = read(TOWERS[name])
     own, whole = PARAMETERS[name]
-    assert model.vision.parameters == own and not model.towers and not model.unread
+    assert model.vision.parameters == own and "vision" not in model.towers and not model.unread
     if whole:
         assert model.parameters + model.vision.parameters == whole
+
+
+def test_omni_models_have_the_tower_of_their_thinker(read):
+    thinker = TOWERS["Qwen3-Omni-30B-A3B"]
+    whole = {"model_type": "qwen3_omni_moe", "thinker_config": thinker, "talker_config": {}, "code2wav_config": {}}
+    model = read(whole)
+    assert (model.vision, model.towers) == (read(thinker).vision, ("audio",))
+    assert not tower_rows(model, Images(2, 1024, 768)).empty
 
 
 def test_the_text_part_of_kimi_vl_is_moonlight(read):
@@ -498,7 +533,7 @@ def test_hostile_values_leave_the_text_model(name, bad, read):
         model = read({**content, "vision_config": {**content["vision_config"], key: bad}})
         assert model.parameters == text
         if model.vision is None:
-            assert model.towers == ("vision",) and model.unread and "\n" not in model.unread
+            assert model.towers[0] == "vision" and model.unread and "\n" not in model.unread
             with pytest.raises(InputError, match="its vision tower was not read") as raised:
                 model.image_tokens(Images(1, 640, 480))
             assert "\n" not in str(raised.value)

@@ -5,7 +5,7 @@ which projections have a bias and which norms there are (their parameters were c
 tests); for InternVL's and Kimi-K2.5's own files also SGLang 0.5.23 (``models/internvl.py``, ``kimi_k25.py``), for those
 of Kimi-VL vLLM (``moonvit.py``, ``kimi_vl.py``). Bounds of an image's pixels are in the checkpoints'
 ``preprocessor_config.json``; where there is none beside the model's file, those that were published: of Qwen2.5-VL-7B,
-Qwen3-VL-8B, GLM-4.5V, Llama-4, Kimi-VL-A3B-Instruct, Kimi-K2.5 and MiniMax-M3.
+Qwen3-VL-8B, Qwen3-Omni-30B-A3B, GLM-4.5V, Llama-4, Kimi-VL-A3B-Instruct, Kimi-K2.5 and MiniMax-M3.
 """
 
 from collections.abc import Callable, Mapping
@@ -120,7 +120,9 @@ def _qwen3(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     positions = keys.integer("num_position_embeddings", MAX_PIXELS)
     taps = layer_numbers(keys, "deepstack_visual_indexes", keys.integer("num_hidden_layers", MAX_LAYERS))
     out = keys.integer("out_hidden_size", MAX_WIDTH)
-    tower = _qwen_tower(keys, out, limits, 65536, 16777216, patch_bias=True, positions=positions)
+    omni = outer.content["model_type"] == "qwen3_omni_moe_thinker"
+    bounds = (3136, 12845056) if omni else (65536, 16777216)
+    tower = _qwen_tower(keys, out, limits, *bounds, patch_bias=True, positions=positions)
     merged = tower.image.merge**2
     width = merged * tower.hidden
     tapped = [Step("norm", width, width, merged, weights=2 * width), *mlp(width, width, out, merged)]
@@ -356,6 +358,7 @@ def _internvl(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
 
 _FAMILIES: Mapping[str, Callable[[ConfigKeys, int, ConfigKeys], VisionTower]] = {
     **{"qwen2_vl": _qwen2, "qwen2_5_vl": _qwen25},
+    **{"qwen2_5_omni_thinker": _qwen25, "qwen3_omni_moe_thinker": _qwen3},
     **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), _glm),
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _qwen3),
     **dict.fromkeys(("llava", "llava_next", "llava_onevision"), _llava),
