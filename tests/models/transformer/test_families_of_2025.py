@@ -5,6 +5,8 @@ from transformer_counts import check_counts, check_products
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer import read_model
+from gpuledger.models.transformer.families import FAMILIES
+from gpuledger.models.transformer.newer_families import NOT_MODELLED
 
 
 def sizes(kind, hidden, layers, heads, kv_heads, inner, vocab, **more):
@@ -225,3 +227,11 @@ def test_modules_that_are_not_quantised(config, content, ignored, plain):
 def test_what_is_not_modelled_is_refused(config, content, problem):
     with pytest.raises(InputError, match=problem):
         read_model(config(content))
+
+
+@pytest.mark.parametrize("kind", NOT_MODELLED)
+def test_an_architecture_that_is_not_modelled_says_which_part(config, kind):
+    with pytest.raises(InputError) as raised:
+        read_model(config({**BAMBA, "model_type": kind}))
+    assert f"{NOT_MODELLED[kind]} of '{kind}' is not modelled" in str(raised.value)
+    assert "treat_as" not in str(raised.value) and kind not in FAMILIES

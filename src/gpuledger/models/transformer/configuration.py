@@ -20,6 +20,7 @@ from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layer_kinds import read_layers
 from gpuledger.models.transformer.model import Layers, Model
+from gpuledger.models.transformer.newer_families import NOT_MODELLED
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
 from gpuledger.models.transformer.vision import VisionTower
@@ -329,6 +330,9 @@ def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> InputError:
     """Name the known architecture that reads a file with the fewest keys left over; of several, by name."""
+    if part := NOT_MODELLED.get(str(kind).lower()):
+        problem = f"{part} of {shown(kind)} is not modelled"
+        return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
     found = []
     routed = any(re.search("expert|moe", key) for key in content)
     for name, family in FAMILIES.items():

@@ -22,6 +22,18 @@ _GRANITE_SWA["scaled_embedding"] = True
 _LFM2 = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
 _CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "tied": True}
 
+#: Architectures that are refused, and what of their layers is not modelled.
+NOT_MODELLED = {
+    "falcon_h1": "attention beside Mamba-2 in one layer",
+    "gemma3n": "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)",
+    "jamba": "Mamba-1",
+    "longcat_flash": "experts that compute nothing, and two attentions in one layer",
+    "minimax_text_01": "lightning attention",
+    "minimax_m1": "lightning attention",
+    "phi4flash": "Mamba-1, and layers that share a cache",
+    "zamba2": "a block that several layers share, with adapters of their own",
+}
+
 NEWER = {
     "iquestcoder": ModelFamily(
         no_window,
