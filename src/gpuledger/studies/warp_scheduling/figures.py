@@ -66,10 +66,8 @@ def draw_distribution(
     axes.grid(axis="y")
 
 
-def block_colors(
-    blocks: pd.DataFrame, scale: Colormap | str = "viridis", steady: str = figures.GREY
-) -> dict[int, tuple | str]:
-    """Choose the colour of every shown block, by its number.
+def block_colors(blocks: pd.DataFrame, scale: Colormap | str = "viridis") -> dict[int, tuple | str]:
+    """Choose the colour of every shown block, by its number; blocks without a transition are grey.
 
     Parameters
     ----------
@@ -77,16 +75,14 @@ def block_colors(
         See :func:`gpuledger.studies.warp_scheduling.parts`.
     scale : colormap
         Early transitions get its beginning, late ones its end, in order of time.
-    steady : color
-        Of blocks without a transition.
     """
     shown = blocks[blocks["shown"].astype(bool)]
     if "transition_cycles" not in shown:
-        return dict.fromkeys(shown["block"], steady)
+        return dict.fromkeys(shown["block"], figures.GREY)
     rank = shown["transition_cycles"].astype(float).rank(method="first")
-    most, scale = max(rank.max() - 1, 1), mpl.colormaps[scale] if isinstance(scale, str) else scale
+    most, colors = max(rank.max() - 1, 1), mpl.colormaps.get_cmap(scale)
     return {
-        block: steady if np.isnan(place) else scale(0.85 * (place - 1) / most)
+        block: figures.GREY if np.isnan(place) else colors(0.85 * (place - 1) / most)
         for block, place in zip(shown["block"], rank, strict=True)
     }
 
