@@ -170,7 +170,8 @@ def test_a_table_fits_the_terminal(empty, columns):
     ("arguments", "place", "problem"),
     [
         (("gemm", 0, 1, 1), "M", "'0' is out of range"),
-        (("gemm", 1, "x", 1), "N", "'x' is not a positive whole number"),
+        (("gemm", 1, "x", 1), "N", "'x' is not a whole number from 1 to 2,147,483,648"),
+        (("gemm", 99999999999, 1, 1), "M", "'99999999999' is not a whole number from 1 to 2,147,483,648"),
         (("gemm", "1..400", "1..400", 1), "", "160,000 shapes"),
         (("gemm", "1..9999", "1..10", 1), "", "combinations"),
         (("gemm", "1,2", 1, 1, "--measured", "3us"), "--measured", "it is one time for 2 shapes"),

@@ -300,7 +300,7 @@ def test_an_objective_of_the_first_token_alone_draws_no_line(tmp_path):
         (("--gpu", "h900"), "unknown GPU"),
         (("--gpu", "a100", "--batch", "0"), "out of range"),
         (("--gpu", "a100", "--batch", "9..3"), "out of range"),
-        (("--gpu", "a100", "--batch", "-1"), "not a positive whole number"),
+        (("--gpu", "a100", "--batch", "-1"), "not a whole number from 1 to"),
         (("--gpu", "a100", "--input", "1,2"), "'1,2' is not a whole number"),
         (("--gpu", "a100", "--batch", "1..200001"), "200,001 numbers; ask for at most 100,000"),
         (("--gpu", "a100", "--ep", "2"), "no experts"),

@@ -31,9 +31,8 @@ def numbers(text: str, option: str) -> list[int]:
     for part in text.split(","):
         ends = part.strip().split("..")
         if len(ends) > 2 or not all(end.isascii() and end.isdigit() and 0 < len(end) < 11 for end in ends):
-            raise InputError(
-                "command line", option, f"'{part}' is not a positive whole number", "write 64, 1,8,64 or 1..256"
-            )
+            problem = f"'{part}' is not a whole number from 1 to {MAX_NUMBER:,}"
+            raise InputError("command line", option, problem, "write 64, 1,8,64 or 1..256")
         low, high = int(ends[0]), int(ends[-1])
         if not 1 <= low <= high <= MAX_NUMBER:
             remedy = f"use 1 to {MAX_NUMBER:,}" + (", the smaller number first" if ".." in part else "")
