@@ -74,7 +74,7 @@ def power_w(
     Returns
     -------
     ndarray of float64, shape (kernels,)
-        Watts; NaN with products of another type.
+        Watts; NaN for FLOP of a type without an energy.
     """
     picojoules = np.select(
         [products == name for name in FLOP_CONSTANTS],
@@ -103,19 +103,20 @@ def fit_power(
     Returns
     -------
     PowerConstants
-        With three significant digits; NaN for the energy of a type that no reading has.
+        With three significant digits; NaN for the energy of a type that fewer than `LEAST_READINGS` have. Where no
+        reading comes near the limit, it is taken for `most_w`.
 
     Raises
     ------
     ValueError
-        Fewer than `LEAST_READINGS` readings.
+        Fewer than `LEAST_READINGS` readings of such types.
     """
+    count = {name: int(((flop_per_s > 0) & (products == name)).sum()) for name in FLOP_CONSTANTS}
+    missing = {constant: np.nan for name, constant in FLOP_CONSTANTS.items() if count[name] < LEAST_READINGS}
+    told = (flop_per_s <= 0) | np.isin(products, [name for name in count if count[name] >= LEAST_READINGS])
+    flop_per_s, bytes_per_s, products, measured_w = (of[told] for of in (flop_per_s, bytes_per_s, products, measured_w))
     if len(measured_w) < LEAST_READINGS:
         raise ValueError(f"a fit needs at least {LEAST_READINGS} readings")
-    computing = flop_per_s > 0
-    missing = {
-        constant: np.nan for name, constant in FLOP_CONSTANTS.items() if not (computing & (products == name)).any()
-    }
     bounds = {name: of for name, of in BOUNDS.items() if name not in missing}
     if measured_w.max() > _MOST_SHARE[0] * limit_w:  # otherwise nothing tells
         bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)

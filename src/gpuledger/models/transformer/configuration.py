@@ -331,7 +331,7 @@ def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> InputError:
     """Name the known architecture that reads a file with the fewest keys left over; of several, by name."""
     if part := NOT_MODELLED.get(str(kind).lower()):
-        problem = f"{part} of {shown(kind)} is not modelled"
+        problem = f"{shown(kind)} is not modelled: {part}"
         return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
     found = []
     routed = any(re.search("expert|moe", key) for key in content)

@@ -25,12 +25,14 @@ _CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "t
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
     "falcon_h1": "attention beside Mamba-2 in one layer",
-    "gemma3n": "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)",
+    **dict.fromkeys(
+        ("gemma3n", "gemma3n_text"), "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)"
+    ),
     "jamba": "Mamba-1",
     "longcat_flash": "experts that compute nothing, and two attentions in one layer",
-    "minimax_text_01": "lightning attention",
-    "minimax_m1": "lightning attention",
+    **dict.fromkeys(("minimax", "minimax_text_01", "minimax_m1"), "lightning attention"),
     "phi4flash": "Mamba-1, and layers that share a cache",
+    "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
 }
 

@@ -58,12 +58,15 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     frame["flop_per_s"], frame["bytes_per_s"] = (frame[name] / frame["measured_s"] for name in ("flop", "bytes"))
     steady, back = frame["steady"], frame["held_back"]
     fitted, judged = frame[steady & ~back], frame[steady & back]
-    if min(len(fitted), len(judged)) < LEAST_READINGS:
-        problem = f"{steady.sum()} steady readings, where {2 * LEAST_READINGS} are needed"
-        remedy = "measure layers with launches of 0.33 ms and longer, one number of tokens after the other"
-        raise InputError(file, "", problem, remedy if benchmark else "measure more kernels")
     columns = ("flop_per_s", "bytes_per_s", "products", "power_w")
-    constants, others = (fit_power(*(half[name].to_numpy() for name in columns), limit) for half in (fitted, judged))
+    try:
+        constants, others = (
+            fit_power(*(half[name].to_numpy() for name in columns), limit) for half in (fitted, judged)
+        )
+    except ValueError:
+        problem = f"{steady.sum()} steady readings, where {2 * LEAST_READINGS} of a type of products are needed"
+        remedy = "measure layers with launches of 0.33 ms and longer, one number of tokens after the other"
+        raise InputError(file, "", problem, remedy if benchmark else "measure more kernels") from None
     predicted_w = power_w(constants, *(frame[name].to_numpy() for name in columns[:3]))
     frame["predicted_w"] = np.where(frame["layer"] >= 0, predicted_w, np.nan)
     frame["lookup_w"] = _look_up(fitted, judged, _LAYER if benchmark else _WORK).reindex(frame.index)
