@@ -260,6 +260,12 @@ def test_ones_own_steady_readings_give_the_law_too(tmp_path):
     assert {name: found[name] for name in values} == pytest.approx(values, rel=0.03)
     assert "fp8_flop" not in found.summary and found["median_error_percent"] < 1
     assert found.finding.startswith("Kernels on NVIDIA A100-SXM4-80GB draw 90 W, 0.70 pJ per FLOP in bf16")
+    # A loop of FMAs may move nothing, and a copy computes nothing.
+    rows.loc[rows["kernel"] == "fma", "bytes"] = 0
+    found = reduced(own_readings(tmp_path / "still", rows))
+    table = power_table(found.data, found["limit"])
+    assert table["readings"].sum() == len(rows)
+    assert np.isfinite(table.drop(columns=["precision", "intensity"]).fillna(0).to_numpy(float)).all()
     variables, _ = run_notebook("kernel_power", found, tmp_path)
     assert set(variables["grid"]) == {"P", "E"} and len(viewer.of_case("kernel_power", found).marks)
 

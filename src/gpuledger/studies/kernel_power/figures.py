@@ -62,7 +62,7 @@ def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
 
 def draw_energies(axes: Axes, result: CaseResult) -> None:
     """Draw the energy of a FLOP over arithmetic intensity, and the least by the law: at the data sheet's rates."""
-    rows = result.data[result.data["steady"] & (result.data["flop"] > 0)]
+    rows = result.data[result.data["steady"] & (result.data["flop"] > 0) & (result.data["bytes"] > 0)]
     intensity = rows["flop"] / rows["bytes"]
     energy = 1e12 * rows["power_w"] / rows["flop_per_s"]
     for name, color in PRODUCTS.items():

@@ -24,7 +24,10 @@ def power_table(data: pd.DataFrame, limit_w: float) -> pd.DataFrame:
         ``median_error_percent, bias_percent``.
     """
     data = data[data["steady"]]
-    classes = pd.cut(data["flop"] / data["bytes"], _INTENSITIES, labels=False)
+    # What moves nothing has the largest intensity, what computes nothing no energy of a FLOP.
+    intensity = (data["flop"] / data["bytes"]).fillna(0)
+    classes = pd.cut(intensity.clip(upper=1e12), _INTENSITIES, labels=False)
+    rates = data[["flop_per_s", "bytes_per_s"]].replace(0, np.nan)
     rows = []
     for (precision, place), part in data.groupby([data["precision"], classes], sort=True):
         error = 100 * (part["predicted_w"] / part["power_w"] - 1)[part["held_back"]]
@@ -35,8 +38,8 @@ def power_table(data: pd.DataFrame, limit_w: float) -> pd.DataFrame:
                 "readings": len(part),
                 "at_limit_percent": 100 * (part["power_w"] > AT_LIMIT * limit_w).mean(),
                 "power_w": part["power_w"].median(),
-                "energy_pj_per_flop": 1e12 * (part["power_w"] / part["flop_per_s"]).median(),
-                "energy_pj_per_byte": 1e12 * (part["power_w"] / part["bytes_per_s"]).median(),
+                "energy_pj_per_flop": 1e12 * (part["power_w"] / rates.loc[part.index, "flop_per_s"]).median(),
+                "energy_pj_per_byte": 1e12 * (part["power_w"] / rates.loc[part.index, "bytes_per_s"]).median(),
                 "median_error_percent": error.abs().median(),
                 "bias_percent": error.median(),
             }
