@@ -258,10 +258,15 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
             of = uneven == code
             routing = rows["routing"][starts[of][0]]
             tiles[:, of] = routing.tiles(np.rint(choices[of] / routing.active).astype(np.int64), moe.TILES)
+        # All layers of a model have as many experts, and choose as many.
+        total, tokens, written = (
+            values[0] for values in every.at(name == "router_topk").floats("n", "m", "write_bytes")
+        )
+        chosen = written / (tokens * 8)
         shapes = {
-            "tokens": arrived if constants.engine in SORTED else choices,
+            "tokens": (arrived if constants.engine in SORTED else choices) / chosen,
             "own": experts,
-            "chosen": np.ones_like(n),
+            "chosen": np.full_like(n, chosen),
             "hidden": k,
             "inter": inter,
             "gates": np.rint(gates * n / inter),
@@ -272,11 +277,7 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
             **{f"tiles_{height}": count for height, count in zip(moe.TILES, tiles, strict=True)},
         }
         dtypes = choice.MOE_DTYPES.get((stored, math), (("bf16",),))
-        # All layers of a model have as many experts.
-        total, tokens, written = (
-            values[0] for values in every.at(name == "router_topk").floats("n", "m", "write_bytes")
-        )
-        shape = (total, float(k[0]), written / (tokens * 8)) if constants.engine in choice.DISPATCHING else ()
+        shape = (total, float(k[0]), chosen) if constants.engine in choice.DISPATCHING else ()
         found = [
             entry for same in dtypes for entry in choice.candidates("moe", gpu, same, constants.engine, shape=shape)
         ]
@@ -302,6 +303,8 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
             parts = {"time_s": whole[at] * weight} | {name: single[name][where] for name in ("dram_bytes", "l2_bytes")}
             if share:
                 parts |= {f"{bound}_s": terms[f"{bound}_s"][at] for bound in ("compute", "l2", "dram")}
+                # Steps that wait for one another are latency.
+                parts["launch_s"] = terms["chain_s"][at]
                 bytes_ = sum(part.floats("weight_bytes", "read_bytes", "write_bytes"))
                 parts |= {"dram_bytes": bytes_, "l2_bytes": bytes_}
             else:

@@ -8,10 +8,12 @@
   best; or the one of a rule (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell take as many rows as
   the power of two above all tokens' choices per expert of the rank: with expert parallelism that is too tall, because
   most choices are other ranks' (``computeSelectedTileN`` in FlashInfer's
-  ``csrc/trtllm_fused_moe_kernel_launcher.cu``). Triton's kernels take what ``get_default_config`` says
-  (``fused_moe.py`` of vLLM, ``fused_moe_triton_config.py`` of SGLang), where nobody tuned them for that GPU and those
-  experts. Marlin's are the first of 8, 16, 32 and 64 rows that all tokens' choices per expert of the rank fill to less
-  than 0.9 (``fused_marlin_moe.py`` of vLLM; its 48 count as 64).
+  ``csrc/trtllm_fused_moe_kernel_launcher.cu``). Triton's kernels take what vLLM and SGLang ship for these experts on
+  this GPU, or their defaults (:mod:`gpuledger.models.time_model.triton_tiles`). Marlin's are the first of 8, 16, 32 and
+  64 rows that all tokens' choices per expert of the rank fill to less than 0.9 (``fused_marlin_moe.py`` of vLLM; its 48
+  count as 64).
+* chain: each step along k of a tile of Triton's waits for the fetch before. As many tiles as shared memory holds with
+  their steps in flight do so at a time on an SM, up to `_RESIDENT`.
 * filling: where tiles are too tall, the first GEMM fetches one and the same row for what is missing in them. A GB300's
   layers of 256 experts with 18 rows each in tiles of 256 take 37 % longer than with 192 rows each.
 * DRAM: the weights of the experts that have a row, and the rows. What L2 holds since the last use comes from there:
@@ -26,14 +28,13 @@
 
 That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a B200's
 tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 % in the
-mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than experts read
-more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it
-(bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
+mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles of few values along k read more slowly was chosen by the
+fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it (bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
 sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %), and so was a tile's own time (an
 A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). Whole tiles, Marlin's rule and the rows that fill up tiles
 were chosen by a GB300's, a B200's and an H200's, held-back errors in sight (all 181: 11.0 to 10.6 %, TensorRT-LLM's
 mxfp4 with activations in mxfp8 on a GB300: 18.4 to 15.4 %; RTX PRO 6000's 20: 11.8 to 11.6 %). A latency per step along
-k as in a GEMM gains nothing; several routings in turn between two uses, as the benchmarks' code has them, fit worse
+k gains nothing but in Triton's kernels; several routings in turn between two uses, as the benchmarks' code has them, fit worse
 than one; and so does, but for some kernels of vLLM's, the height for tokens rounded down to a power of two, as
 FlashInfer's autotuner does.
 
@@ -50,6 +51,8 @@ import pandas as pd
 from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
+from gpuledger.models.time_model.triton_tiles import RULES as TRITON_RULES
+from gpuledger.models.time_model.triton_tiles import triton_tiles
 from gpuledger.readers.gpus import Gpu
 
 #: By data type: bytes of a weight with its scales, of an activation, and the precision of the products.
@@ -70,16 +73,16 @@ DTYPES: Mapping[str, tuple[float, float, str]] = MappingProxyType(
 )
 #: Heights of tiles.
 TILES = (8, 16, 32, 64, 128, 256)
-#: What decides on the size of tiles: the best; choices per expert up to that height; Triton's defaults, by whether
-#: there are more tokens than experts (SGLang, and vLLM before 0.16) or by tokens (vLLM); Marlin's.
-RULES = ("best", "64", "128", "256", "triton by experts", "triton by tokens", "marlin")
-#: The rule whose tiles fetch fewer values of a row once there are more tokens than experts.
-NARROWING = RULES[4]
+#: What decides on the size of tiles: the best; choices per expert up to that height; what engines ship for Triton;
+#: Marlin's.
+RULES = ("best", "64", "128", "256", *TRITON_RULES, "marlin")
 #: Rules whose SMs share work evenly, or nobody knows.
 _EVEN = ("best", "marlin")
 _COLUMNS = 128
 _PADDED = 256
 _FULL = 0.9
+#: Most tiles of Triton's that an SM computes at a time, and bytes of a weight's row that DRAM likes to send together.
+_RESIDENT, _TOGETHER = 8, 128
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,14 @@ class MoeConstants:
     tensor_share: float  # share of the data sheet's dense peak
     l2_bytes_per_clock: float  # bytes of tiles' operands that an SM takes in in a cycle
     row_bytes: float  # bytes moved around the GEMMs per row and element of the hidden dimension
-    #: Bytes moved around them per token and chosen expert, on this rank or not, and column of either GEMM's result.
+    #: Bytes moved around them per token and chosen expert, on this rank or not, and element of the hidden dimension.
     choice_bytes: float
     tiles: str = "best"  # what decides on the size of tiles, one of `RULES`
-    #: What is left of `dram_share` in Triton's tiles for more tokens than experts, which fetch 32 values of a weight's
-    #: row at a time instead of 64 (1: all, and with any other rule).
+    #: What is left of `dram_share` in Triton's tiles that fetch less than `_TOGETHER` bytes of a weight's row at a time
+    #: (1: all, and with any other rule).
     narrow_share: float = 1.0
+    wide_factor: float = 1.0  # how many times `choice_bytes` are moved per column of the first GEMM's result
+    step_s: float = 0.0  # latency of a step along k in Triton's tiles (s; 0 with any other rule)
     #: What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
     block_s: float = 0.0
     #: Bytes that an SM takes in in a cycle of rows that fill up tiles of the first GEMM, where all of them are the same
@@ -107,6 +112,7 @@ class MoeConstants:
 
 #: Rules whose kernels fetch rows one by one; where a fit of that rate starts, and its bounds.
 _GATHERING, _FILLING = RULES[1:4], {"filling_bytes_per_clock": (40.0, 4.0, 2000.0)}
+_TRITON = {"narrow_share": (1.0, 0.1, 1.5), "wide_factor": (1.0, 0.01, 100.0), "step_s": (1e-7, 1e-9, 3e-6)}
 START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
 BOUNDS = {
     "launch_s": (2e-6, 1e-3),
@@ -121,7 +127,7 @@ BOUNDS = {
 
 def started(constants: MoeConstants, kernel: str) -> tuple[MoeConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that such a kernel with such tiles has."""
-    own = {"narrow_share": (1.0, 0.1, 1.5)} if constants.tiles == NARROWING else {}
+    own = _TRITON if constants.tiles in TRITON_RULES else {}
     # CUTLASS's products read rows that another kernel has brought into order.
     own = _FILLING if constants.tiles in _GATHERING and "cutlass" not in kernel else own
     return with_own(constants, BOUNDS, own)
@@ -183,13 +189,14 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``own, rows, active, tiles_8, … tiles_256``, with the index of `shapes`.
+        ``own, rows, active, arrived`` (tokens that reach the kernel: of `foreign` ones those with an expert of the rank),
+        ``tiles_8, … tiles_256``, with the index of `shapes`.
     """
     keys = ["experts", "ranks", "power", "tokens", "chosen", "foreign"]
     shapes = shapes if "foreign" in shapes else shapes.assign(foreign=False)
     code = shapes.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     different = shapes[keys].iloc[np.unique(code, return_index=True)[1]].reset_index(drop=True)
-    found = np.empty((len(different), 3 + len(TILES)))
+    found = np.empty((len(different), 4 + len(TILES)))
     for (experts, ranks, power), part in different.groupby(keys[:3], dropna=False):
         tokens, chosen, foreign = (part[name].to_numpy() for name in keys[3:])
         loads = expert_loads(tokens, chosen, experts, ranks, None if np.isnan(power) else power)
@@ -200,8 +207,9 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
         more = np.where(foreign, np.maximum(concerned * chosen - rows, 0), 0)
         tiles = [np.ceil(loads / height).sum(axis=1) + np.ceil(more / height) for height in TILES]
         active = np.maximum((loads > 0).sum(axis=1), 1e-9)
-        found[part.index] = np.column_stack([np.full(len(part), loads.shape[1]), rows + more, active, *tiles])
-    names = ["own", "rows", "active", *(f"tiles_{height}" for height in TILES)]
+        arrived = np.where(foreign, np.rint(concerned), tokens)
+        found[part.index] = np.column_stack([np.full(len(part), loads.shape[1]), rows + more, active, arrived, *tiles])
+    names = ["own", "rows", "active", "arrived", *(f"tiles_{height}" for height in TILES)]
     return pd.DataFrame(found[code], columns=names, index=shapes.index)
 
 
@@ -220,20 +228,18 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     Returns
     -------
     dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s, moved_s``.
+        ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s, chain_s, moved_s``.
     """
     s, c = shapes, constants
     weight, activation, precision = DTYPES[dtype]
-    height, columns, taken = _sizes(c.tiles, s, dtype)
-    tiles = np.array([s[f"tiles_{tile:.0f}"] for tile in height[:, 0]])
-    if (taken.sum(axis=0) == 1).all():
-        one = taken.argmax(axis=0)[None]
-        tiles, taken = (np.take_along_axis(of, one, axis=0) for of in (tiles, taken))
-        height, columns = height[one, 0], columns[one, 0]
+    height, columns, taken, depth, resident = _sizes(gpu, c.tiles, s, dtype)
+    if len(height) == 1:
+        tiles = np.array([s[f"tiles_{tile}"] for tile in TILES])[np.searchsorted(TILES, height), np.arange(height.size)]
+    else:
+        tiles = np.array([s[f"tiles_{tile}"] for tile in TILES])
     rate, bandwidth = c.tensor_share * gpu.peak_flop_per_s(precision) / gpu.sms, c.dram_share * gpu.dram_bytes_per_s
-    if c.tiles == NARROWING:
-        bandwidth = bandwidth * np.where(s["tokens"] > s["own"], c.narrow_share, 1.0)
-    total, terms = 0.0, dict.fromkeys(("compute_s", "l2_s", "dram_s"), 0.0)
+    bandwidth = bandwidth * np.where(depth * weight < _TOGETHER, c.narrow_share, 1.0)
+    total, terms = 0.0, dict.fromkeys(("compute_s", "l2_s", "dram_s", "chain_s"), 0.0)
     hidden, inter = (_stored(gpu, dtype, s[name]) for name in ("hidden", "inter"))
     wide, l2 = s["gates"] * inter, l2_of(gpu)
     values = s["rows"] * (hidden * (activation + 2) + inter * activation + wide * 2)
@@ -242,59 +248,62 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     soon, again = l2.cold_share(used), l2.cold_share(s.get("layers", 1.0) * used)
     for n, k in ((wide, hidden), (hidden, inter)):
         blocks = tiles * np.ceil(n / columns) / gpu.sms
+        steps = np.ceil(k / depth)
+        whole = steps * depth  # along k, padding included
         filled = 0.0
         if c.filling_bytes_per_clock and k is hidden:
             missing = np.maximum(height - s["rows"] / np.maximum(tiles, 1e-9), 0)
             filled = blocks * missing * k * activation / (c.filling_bytes_per_clock * gpu.clock_hz)
+        chain = np.maximum(np.ceil(blocks / resident), 1) * steps * c.step_s
         blocks = np.maximum(blocks if c.tiles in _EVEN else np.ceil(blocks), 1)
-        compute = blocks * (2 * height * columns * k / rate + c.block_s)
-        operands = blocks * (height + columns) * k * max(weight, activation) / (c.l2_bytes_per_clock * gpu.clock_hz)
-        operands = operands + filled
+        compute = blocks * (2 * height * columns * whole / rate + c.block_s)
+        operands = blocks * (height + columns) * whole * max(weight, activation)
+        operands = operands / (c.l2_bytes_per_clock * gpu.clock_hz) + filled
         weights, rows = s["active"] * n * k * weight, s["rows"] * (2 * n + activation * k)
         cold = again * weights + soon * rows
         dram = cold / bandwidth + (weights + rows - cold) / l2.bytes_per_s
-        total = total + (compute**4 + operands**4 + dram**4) ** 0.25
-        for name, term in zip(terms, (compute, operands, dram), strict=True):
+        total = total + (compute**4 + operands**4 + dram**4 + chain**4) ** 0.25
+        for name, term in zip(terms, (compute, operands, dram, chain), strict=True):
             terms[name] = terms[name] + term
     total = np.where(taken, total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     terms = {name: np.broadcast_to(term, total.shape)[best] for name, term in terms.items()}
     # A rank that computes other ranks' choices gets no tokens but those.
     choices = np.where(s.get("foreign", 0.0), s["rows"], s["tokens"] * s["chosen"])
-    around = c.row_bytes * s["rows"] * s["hidden"] + c.choice_bytes * choices * (s["hidden"] + s["gates"] * s["inter"])
+    around = c.choice_bytes * choices * (s["hidden"] + c.wide_factor * s["gates"] * s["inter"])
+    around = c.row_bytes * s["rows"] * s["hidden"] + around
     moved_s = around * (soon / gpu.dram_bytes_per_s + (1 - soon) / l2.bytes_per_s)
     launch_s = np.full(len(moved_s), c.launch_s)
     return {"time_s": launch_s + total[best] + moved_s, "launch_s": launch_s, **terms, "moved_s": moved_s}
 
 
-def _sizes(rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows and columns of tiles, shape (sizes, 1), and which launch may take them, shape (sizes, launches)."""
+def _sizes(gpu: Gpu, rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.ndarray, ...]:
+    """Return rows and columns of tiles, which launch may take them, their depth, and how many an SM computes at a time.
+
+    Arrays of shape (sizes, launches) or what broadcasts to it: of one size where a rule or a recording gives it.
+    """
     tokens = shapes["tokens"]
     known = shapes.get("height", np.zeros_like(tokens))
-    if rule.startswith("triton") and not known.any():
-        by_experts = rule == "triton by experts"
-        if dtype == "fp8_block":
-            sizes = [(64, 128, tokens > (0 if by_experts else 64)), (16, 128, tokens <= (0 if by_experts else 64))]
-        elif by_experts:
-            small, large = ((64, 128), (128, 256)) if dtype == "fp8" else ((16, 32), (64, 64))
-            sizes = [(*small, tokens <= shapes["own"]), (*large, tokens > shapes["own"])]
-        else:
-            edges = (0, 32, 64, 96, 512, np.inf)
-            sizes = [(16, 64), (32, 64), (32, 128), (64, 128), (128, 128)]
-            between = zip(sizes, edges, edges[1:], strict=False)
-            sizes = [(*size, (tokens > above) & (tokens <= to)) for size, above, to in between]
-        height, columns, taken = (np.array(of) for of in zip(*sizes, strict=True))
-        return height[:, None].astype(float), columns[:, None].astype(float), taken
+    if rule in TRITON_RULES:
+        name = "bf16" if dtype == "mxfp4_as_bf16" else dtype
+        tile = triton_tiles(rule, gpu, name, shapes["own"], shapes["inter"], shapes.get("arrived", tokens))
+        rows = np.where(known > 0, known, tile.rows)
+        weight, activation, _ = DTYPES[dtype]
+        held = tile.stages * tile.depth * (rows * activation + tile.columns * weight)
+        resident = np.clip(np.nan_to_num(gpu.shared_memory_bytes_per_sm / held), 1, _RESIDENT)
+        return rows[None], tile.columns, np.ones((1, len(tokens)), dtype=bool), tile.depth, np.floor(resident)
     height = np.array(TILES, dtype=float)[:, None]
     taken = np.ones((len(TILES), len(tokens)), dtype=bool)
     if rule == "marlin":
         load = tokens * shapes["chosen"] / shapes["own"]
         taken = height == np.select([load < _FULL * size for size in (8, 16, 32)], (8, 16, 32), 64)
-    elif rule not in ("best", *RULES[4:]):
+    elif rule != "best":
         wanted = np.clip(tokens * shapes["chosen"] / shapes["own"], TILES[0], float(rule))
         taken = height == 2 ** np.ceil(np.log2(wanted))
     taken = np.where(known > 0, height == known, taken)
-    return height, np.full_like(height, _COLUMNS), taken
+    if (taken.sum(axis=0) == 1).all():
+        height, taken = height[taken.argmax(axis=0), 0][None], taken[:1] | True
+    return height, np.full(1, _COLUMNS), taken, np.ones(1), np.ones(1)
 
 
 def _stored(gpu: Gpu, dtype: str, size: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from gpuledger.models.time_model import (
     prefill_law,
     prefill_tiles,
     recurrent_law,
+    triton_tiles,
 )
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit_law import fit_law
@@ -48,7 +49,9 @@ def _possible(constants: AnyConstants, kernel: str) -> bool:
     if isinstance(constants, moe.MoeConstants):
         if "marlin" in kernel or constants.tiles == "marlin":
             return "marlin" in kernel and constants.tiles in ("best", "marlin")
-        return not constants.tiles.startswith("triton") or "triton" in kernel or kernel.endswith("fused_moe")
+        if constants.tiles in triton_tiles.RULES:
+            ruled = "triton" in kernel or kernel.endswith("fused_moe")
+            return ruled and kernel.startswith("sglang") == (constants.tiles == triton_tiles.SGLANG)
     return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")
 
 

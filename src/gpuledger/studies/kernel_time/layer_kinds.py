@@ -20,6 +20,7 @@ _MOE = (
     "own",
     "rows",
     "active",
+    "arrived",
     "foreign",
     *(f"tiles_{tile}" for tile in moe.TILES),
 )
