@@ -267,6 +267,7 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
             "tokens": (arrived if constants.engine in SORTED else choices) / chosen,
             "own": experts,
             "chosen": np.full_like(n, chosen),
+            "experts": np.full_like(n, total),
             "hidden": k,
             "inter": inter,
             "gates": np.rint(gates * n / inter),

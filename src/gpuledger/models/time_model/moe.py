@@ -1,7 +1,9 @@
 """Time of a mixture-of-experts layer's fused kernels: routing, permutation and two grouped GEMMs on one rank.
 
-    launch + Σ over the two GEMMs of ‖ compute, L2, DRAM ‖ + bytes moved around them / DRAM bandwidth
+    launch + experts + Σ over the two GEMMs of ‖ compute, L2, DRAM, chain ‖ + bytes moved around them / DRAM bandwidth
 
+* experts: a time for each of the layer's, among which every token's are found, and one for each of the rank's, whose
+  rows and tiles are counted up before a GEMM starts.
 * Load: how many rows each of the rank's experts gets (:func:`expert_loads`); the rank with the most decides.
 * compute and L2: tiles of rows by columns, padding included, each with a time of its own; at least one per SM, and
   whole ones where a rule gives their size (Marlin's blocks go through all work in equal stripes). That size is the
@@ -90,6 +92,8 @@ class MoeConstants:
     """Constants of one fused mixture-of-experts kernel on one GPU."""
 
     launch_s: float  # least time of all of its launches (s)
+    router_s: float  # time for each expert of the layer (s)
+    expert_s: float  # time for each expert of the rank (s)
     dram_share: float  # share of the data sheet's DRAM bandwidth at which weights are read
     tensor_share: float  # share of the data sheet's dense peak
     l2_bytes_per_clock: float  # bytes of tiles' operands that an SM takes in in a cycle
@@ -113,9 +117,11 @@ class MoeConstants:
 #: Rules whose kernels fetch rows one by one; where a fit of that rate starts, and its bounds.
 _GATHERING, _FILLING = RULES[1:4], {"filling_bytes_per_clock": (40.0, 4.0, 2000.0)}
 _TRITON = {"narrow_share": (1.0, 0.1, 1.5), "wide_factor": (1.0, 0.01, 100.0), "step_s": (1e-7, 1e-9, 3e-6)}
-START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
+START = MoeConstants(2e-5, 2e-8, 2e-8, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
 BOUNDS = {
     "launch_s": (2e-6, 1e-3),
+    "router_s": (1e-12, 1e-6),
+    "expert_s": (1e-12, 1e-6),
     "dram_share": (0.1, 1.0),
     "tensor_share": (0.05, 1.0),
     "l2_bytes_per_clock": (4.0, 512.0),
@@ -219,8 +225,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
-        ``tokens, chosen, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a gate),
-        the columns of :func:`load_table` and, optional, ``foreign`` (as there), ``layers`` that follow each other, each
+        ``tokens, chosen, experts, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a
+        gate), the columns of :func:`load_table` and, optional, ``foreign`` (as there), ``layers`` that follow each other, each
         with its own weights, and ``height`` of the tiles that were chosen, one of `TILES` (0: by the kernel's rule).
     dtype : str
         One of `DTYPES`.
@@ -273,7 +279,7 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     around = c.choice_bytes * choices * (s["hidden"] + c.wide_factor * s["gates"] * s["inter"])
     around = c.row_bytes * s["rows"] * s["hidden"] + around
     moved_s = around * (soon / gpu.dram_bytes_per_s + (1 - soon) / l2.bytes_per_s)
-    launch_s = np.full(len(moved_s), c.launch_s)
+    launch_s = c.launch_s + c.router_s * s["experts"] + c.expert_s * s["own"]
     return {"time_s": launch_s + total[best] + moved_s, "launch_s": launch_s, **terms, "moved_s": moved_s}
 
 

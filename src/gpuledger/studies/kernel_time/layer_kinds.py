@@ -14,6 +14,7 @@ from gpuledger.studies.kernel_time.kind import Kind, numbers_of
 _MOE = (
     "tokens",
     "chosen",
+    "experts",
     "hidden",
     "inter",
     "gates",
