@@ -14,8 +14,9 @@
   this GPU, or their defaults (:mod:`gpuledger.models.time_model.triton_tiles`). Marlin's are the first of 8, 16, 32 and
   64 rows that all tokens' choices per expert of the rank fill to less than 0.9 (``fused_marlin_moe.py`` of vLLM; its 48
   count as 64).
-* chain: each step along k of a tile of Triton's waits for the fetch before. As many tiles as shared memory holds with
-  their steps in flight do so at a time on an SM, up to `_RESIDENT`.
+* chain: the steps of a tile along k wait for their operands, `stages` − 1 of them together, and for less long where L2
+  has the weights. As many of Triton's tiles as shared memory holds with their steps in flight do so at a time on an SM,
+  up to `_RESIDENT`.
 * filling: where tiles are too tall, the first GEMM fetches one and the same row for what is missing in them. A GB300's
   layers of 256 experts with 18 rows each in tiles of 256 take 37 % longer than with 192 rows each.
 * DRAM: the weights of the experts that have a row, and the rows. What L2 holds since the last use comes from there:
@@ -85,6 +86,13 @@ _PADDED = 256
 _FULL = 0.9
 #: Most tiles of Triton's that an SM computes at a time, and bytes of a weight's row that DRAM likes to send together.
 _RESIDENT, _TOGETHER = 8, 128
+#: Of the wait for DRAM, what is left when operands come from L2.
+_WARM = 0.4
+#: Bytes of a row of activations in a step along k, and steps in flight, of kernels but Triton's.
+_STEP_BYTES, _STAGES = 128, 2
+#: Triton fetches several values at a time if it knows the distance of two rows to be a multiple of this. Weights that
+#: were widened are padded.
+_ALIGNED, _AS_STORED = 16, ("bf16", "fp8")
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,11 @@ class MoeConstants:
     #: (1: all, and with any other rule).
     narrow_share: float = 1.0
     wide_factor: float = 1.0  # how many times `choice_bytes` are moved per column of the first GEMM's result
-    step_s: float = 0.0  # latency of a step along k in Triton's tiles (s; 0 with any other rule)
+    #: How many times as long Triton's second GEMM takes where an expert's columns are no multiple of `_ALIGNED`.
+    unaligned_factor: float = 1.0
+    #: How long a tile waits for operands that it fetches from DRAM (s; 0 for kernels whose tiles begin before others
+    #: end).
+    fetch_s: float = 0.0
     #: What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
     block_s: float = 0.0
     #: Bytes that an SM takes in in a cycle of rows that fill up tiles of the first GEMM, where all of them are the same
@@ -116,7 +128,12 @@ class MoeConstants:
 
 #: Rules whose kernels fetch rows one by one; where a fit of that rate starts, and its bounds.
 _GATHERING, _FILLING = RULES[1:4], {"filling_bytes_per_clock": (40.0, 4.0, 2000.0)}
-_TRITON = {"narrow_share": (1.0, 0.1, 1.5), "wide_factor": (1.0, 0.01, 100.0), "step_s": (1e-7, 1e-9, 3e-6)}
+_WAITING = {"fetch_s": (3e-7, 1e-9, 5e-6)}
+_TRITON = _WAITING | {
+    "narrow_share": (1.0, 0.1, 1.5),
+    "wide_factor": (1.0, 0.01, 100.0),
+    "unaligned_factor": (1.0, 1.0, 100.0),
+}
 START = MoeConstants(2e-5, 2e-8, 2e-8, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
 BOUNDS = {
     "launch_s": (2e-6, 1e-3),
@@ -133,9 +150,9 @@ BOUNDS = {
 
 def started(constants: MoeConstants, kernel: str) -> tuple[MoeConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that such a kernel with such tiles has."""
-    own = _TRITON if constants.tiles in TRITON_RULES else {}
+    own = _TRITON if constants.tiles in TRITON_RULES else {} if "marlin" in kernel else _WAITING
     # CUTLASS's products read rows that another kernel has brought into order.
-    own = _FILLING if constants.tiles in _GATHERING and "cutlass" not in kernel else own
+    own = own | _FILLING if constants.tiles in _GATHERING and "cutlass" not in kernel else own
     return with_own(constants, BOUNDS, own)
 
 
@@ -238,7 +255,7 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     """
     s, c = shapes, constants
     weight, activation, precision = DTYPES[dtype]
-    height, columns, taken, depth, resident = _sizes(gpu, c.tiles, s, dtype)
+    height, columns, taken, depth, resident, stages = _sizes(gpu, c.tiles, s, dtype)
     if len(height) == 1:
         tiles = np.array([s[f"tiles_{tile}"] for tile in TILES])[np.searchsorted(TILES, height), np.arange(height.size)]
     else:
@@ -255,12 +272,13 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     for n, k in ((wide, hidden), (hidden, inter)):
         blocks = tiles * np.ceil(n / columns) / gpu.sms
         steps = np.ceil(k / depth)
-        whole = steps * depth  # along k, padding included
+        whole = steps * depth if c.tiles in TRITON_RULES else k  # along k, padding included
         filled = 0.0
         if c.filling_bytes_per_clock and k is hidden:
             missing = np.maximum(height - s["rows"] / np.maximum(tiles, 1e-9), 0)
             filled = blocks * missing * k * activation / (c.filling_bytes_per_clock * gpu.clock_hz)
-        chain = np.maximum(np.ceil(blocks / resident), 1) * steps * c.step_s
+        wait_s = c.fetch_s * (_WARM + (1 - _WARM) * again) / np.maximum(stages - 1, 1)
+        chain = np.maximum(np.ceil(blocks / resident), 1) * steps * wait_s
         blocks = np.maximum(blocks if c.tiles in _EVEN else np.ceil(blocks), 1)
         compute = blocks * (2 * height * columns * whole / rate + c.block_s)
         operands = blocks * (height + columns) * whole * max(weight, activation)
@@ -268,7 +286,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
         weights, rows = s["active"] * n * k * weight, s["rows"] * (2 * n + activation * k)
         cold = again * weights + soon * rows
         dram = cold / bandwidth + (weights + rows - cold) / l2.bytes_per_s
-        total = total + (compute**4 + operands**4 + dram**4 + chain**4) ** 0.25
+        slower = np.where(inter % _ALIGNED, c.unaligned_factor, 1.0) if k is inter and dtype in _AS_STORED else 1.0
+        total = total + slower * (compute**4 + operands**4 + dram**4 + chain**4) ** 0.25
         for name, term in zip(terms, (compute, operands, dram, chain), strict=True):
             terms[name] = terms[name] + term
     total = np.where(taken, total, np.inf)
@@ -284,7 +303,7 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
 
 
 def _sizes(gpu: Gpu, rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.ndarray, ...]:
-    """Return rows and columns of tiles, which launch may take them, their depth, and how many an SM computes at a time.
+    """Return rows and columns of tiles, which launch may take them, depth, how many are on an SM, steps in flight.
 
     Arrays of shape (sizes, launches) or what broadcasts to it: of one size where a rule or a recording gives it.
     """
@@ -297,7 +316,8 @@ def _sizes(gpu: Gpu, rule: str, shapes: Mapping[str, np.ndarray], dtype: str) ->
         weight, activation, _ = DTYPES[dtype]
         held = tile.stages * tile.depth * (rows * activation + tile.columns * weight)
         resident = np.clip(np.nan_to_num(gpu.shared_memory_bytes_per_sm / held), 1, _RESIDENT)
-        return rows[None], tile.columns, np.ones((1, len(tokens)), dtype=bool), tile.depth, np.floor(resident)
+        every = np.ones((1, len(tokens)), dtype=bool)
+        return rows[None], tile.columns, every, tile.depth, np.floor(resident), tile.stages
     height = np.array(TILES, dtype=float)[:, None]
     taken = np.ones((len(TILES), len(tokens)), dtype=bool)
     if rule == "marlin":
@@ -309,7 +329,8 @@ def _sizes(gpu: Gpu, rule: str, shapes: Mapping[str, np.ndarray], dtype: str) ->
     taken = np.where(known > 0, height == known, taken)
     if (taken.sum(axis=0) == 1).all():
         height, taken = height[taken.argmax(axis=0), 0][None], taken[:1] | True
-    return height, np.full(1, _COLUMNS), taken, np.ones(1), np.ones(1)
+    depth = _STEP_BYTES / (DTYPES[dtype][1] if DTYPES[dtype][1] >= 1 else 0.5)
+    return height, np.full(1, _COLUMNS), taken, np.full(1, depth), np.ones(1), np.full(1, _STAGES)
 
 
 def _stored(gpu: Gpu, dtype: str, size: np.ndarray) -> np.ndarray:
