@@ -29,17 +29,19 @@
   memory to an activation kernel and to the second GEMM, whose results are summed up by another kernel, so that both
   GEMMs' columns count. A rank that gets other ranks' choices as well gets no tokens without one of its own.
 
-That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a B200's
-tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 % in the
-mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles of few values along k read more slowly was chosen by the
-fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it (bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
-sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %), and so was a tile's own time (an
-A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). Whole tiles, Marlin's rule and the rows that fill up tiles
-were chosen by a GB300's, a B200's and an H200's, held-back errors in sight (all 181: 11.0 to 10.6 %, TensorRT-LLM's
-mxfp4 with activations in mxfp8 on a GB300: 18.4 to 15.4 %; RTX PRO 6000's 20: 11.8 to 11.6 %). A latency per step along
-k gains nothing but in Triton's kernels; several routings in turn between two uses, as the benchmarks' code has them, fit worse
-than one; and so does, but for some kernels of vLLM's, the height for tokens rounded down to a power of two, as
-FlashInfer's autotuner does.
+What was chosen, with held-back errors in sight unless noted; never with an RTX PRO 6000's, which are named last:
+
+* That L2 holds layers, and what it must hold between two uses: by an L40S's, an A100's, an H100's and a B200's tables
+  (vLLM's of an RTX PRO 6000 confirm it, 12.4 to 10.1 % in the mean; TensorRT-LLM's in nvfp4 do not, 11.4 to 13.8 %).
+* That Triton's tiles of few values along k read more slowly: by the fitting halves of these (bf16: 17.5 to 13.2 %).
+* That choices count both GEMMs' columns (mean of 70 kernels 12.1 to 11.7 %), a tile's own time (11.9 to 11.1 %), whole
+  tiles, Marlin's rule and the rows that fill up tiles (all 181: 11.0 to 10.6 %; 11.8 to 11.6 %).
+* The tiles that engines ship, the wait for operands and how much of it L2 leaves, times for each expert, unaligned
+  columns: by an H100's, an H200's, a B200's and a GB300's, and by an A100's what engines ship (184 kernels: 10.7 to
+  9.6 %; SGLang's in Triton on a B200 17.9 to 8.8 %; 11.6 to 10.8 %).
+
+Several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for
+some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
@@ -100,8 +102,6 @@ class MoeConstants:
     """Constants of one fused mixture-of-experts kernel on one GPU."""
 
     launch_s: float  # least time of all of its launches (s)
-    router_s: float  # time for each expert of the layer (s)
-    expert_s: float  # time for each expert of the rank (s)
     dram_share: float  # share of the data sheet's DRAM bandwidth at which weights are read
     tensor_share: float  # share of the data sheet's dense peak
     l2_bytes_per_clock: float  # bytes of tiles' operands that an SM takes in in a cycle
@@ -118,6 +118,8 @@ class MoeConstants:
     #: How long a tile waits for operands that it fetches from DRAM (s; 0 for kernels whose tiles begin before others
     #: end).
     fetch_s: float = 0.0
+    router_s: float = 0.0  # time for each expert of the layer (s)
+    expert_s: float = 0.0  # time for each expert of the rank (s)
     #: What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
     block_s: float = 0.0
     #: Bytes that an SM takes in in a cycle of rows that fill up tiles of the first GEMM, where all of them are the same
@@ -134,7 +136,7 @@ _TRITON = _WAITING | {
     "wide_factor": (1.0, 0.01, 100.0),
     "unaligned_factor": (1.0, 1.0, 100.0),
 }
-START = MoeConstants(2e-5, 2e-8, 2e-8, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
+START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, router_s=2e-8, expert_s=2e-8, block_s=1e-7)
 BOUNDS = {
     "launch_s": (2e-6, 1e-3),
     "router_s": (1e-12, 1e-6),
@@ -212,8 +214,8 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``own, rows, active, arrived`` (tokens that reach the kernel: of `foreign` ones those with an expert of the rank),
-        ``tiles_8, … tiles_256``, with the index of `shapes`.
+        ``own, rows, active, arrived`` (tokens that reach the kernel: of `foreign` ones those with an expert of the
+        rank), ``tiles_8, … tiles_256``, with the index of `shapes`.
     """
     keys = ["experts", "ranks", "power", "tokens", "chosen", "foreign"]
     shapes = shapes if "foreign" in shapes else shapes.assign(foreign=False)
@@ -243,8 +245,9 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``tokens, chosen, experts, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a
-        gate), the columns of :func:`load_table` and, optional, ``foreign`` (as there), ``layers`` that follow each other, each
-        with its own weights, and ``height`` of the tiles that were chosen, one of `TILES` (0: by the kernel's rule).
+        gate), the columns of :func:`load_table` and, optional, ``foreign`` (as there), ``layers`` that follow each
+        other, each with its own weights, and ``height`` of the tiles that were chosen, one of `TILES` (0: by the
+        kernel's rule).
     dtype : str
         One of `DTYPES`.
 

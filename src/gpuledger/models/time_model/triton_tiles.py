@@ -20,8 +20,8 @@ from gpuledger.readers.tabular import Column, read_csv
 TABLE = files.RESOURCES / "triton_tiles.csv"
 #: Rules: whose files and defaults a kernel follows. vLLM's defaults were SGLang's before 0.16.
 SGLANG, VLLM, OLD_VLLM = RULES = ("triton sglang", "triton vllm", "triton vllm before 0.16")
-#: Defaults by up to how many tokens they are taken (more than experts: no limit): rows, columns and depth of a tile, and
-#: how many steps along its depth are in flight.
+#: Defaults for up to as many tokens as experts, and for more: rows, columns and depth of a tile, and how many steps
+#: along its depth are in flight.
 _BLOCKS_OF_64, _BY_EXPERTS = (64, 128, 128, 3), ((16, 32, 64, 3), (64, 64, 32, 3))
 _BY_EXPERTS_FP8 = (64, 128, 128, 4), (128, 256, 128, 4)
 #: The same where a block has less than 128 KiB of shared memory.
@@ -98,7 +98,10 @@ def _tuned() -> dict[tuple, np.ndarray]:
             tiles = [[int(size) for size in tile.replace(":", "x").split("x")] for tile in row["tiles"].split()]
             known = np.array(tiles, dtype=float).reshape(-1, 5).T
         except ValueError:
-            problem, remedy = f"'{row['tiles'][:40]}' is no list of tiles", "write tokens:rows x columns x depth x stages"
+            problem, remedy = (
+                f"'{row['tiles'][:40]}' is no list of tiles",
+                "write tokens:rows x columns x depth x stages",
+            )
             raise InputError(TABLE, f"line {line}, column tiles", problem, remedy) from None
         found[row["engine"], row["gpu"], row["precision"], float(row["experts"]), float(row["columns"])] = known
     return found

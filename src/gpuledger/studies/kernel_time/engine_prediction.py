@@ -53,7 +53,9 @@ def _possible(constants: AnyConstants, kernel: str) -> bool:
         if "marlin" in kernel or constants.tiles == "marlin":
             return "marlin" in kernel and constants.tiles in ("best", "marlin")
         if constants.tiles in triton_tiles.RULES:
-            return bool(_TRITON_EXPERTS.search(kernel)) and kernel.startswith("sglang") == (constants.tiles == triton_tiles.SGLANG)
+            return bool(_TRITON_EXPERTS.search(kernel)) and kernel.startswith("sglang") == (
+                constants.tiles == triton_tiles.SGLANG
+            )
     return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")
 
 
