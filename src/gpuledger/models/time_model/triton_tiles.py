@@ -20,6 +20,8 @@ from gpuledger.readers.tabular import Column, read_csv
 TABLE = files.RESOURCES / "triton_tiles.csv"
 #: Rules: whose files and defaults a kernel follows. vLLM's defaults were SGLang's before 0.16.
 SGLANG, VLLM, OLD_VLLM = RULES = ("triton sglang", "triton vllm", "triton vllm before 0.16")
+#: Names of the kernels that follow a rule, as benchmarks write them. OpenAI's Triton kernels are others.
+KERNELS = "fused_moe(?:_triton|$)|_tritonexperts"
 #: Defaults for up to as many tokens as experts, and for more: rows, columns and depth of a tile, and how many steps
 #: along its depth are in flight.
 _BLOCKS_OF_64, _BY_EXPERTS = (64, 128, 128, 3), ((16, 32, 64, 3), (64, 64, 32, 3))
@@ -63,6 +65,11 @@ def triton_tiles(
             found[:, at] = known[1:, np.abs(known[:1].T - tokens[at]).argmin(axis=0)]
             tuned |= at
     return Tiles(*found, tuned)
+
+
+def tuned_shapes(engine: str, gpu: str) -> set[tuple[str, float, float]]:
+    """Return data type, experts and columns of what ``sglang`` or ``vllm`` ships tiles for on a GPU (its id)."""
+    return {key[2:] for key in _tuned() if key[:2] == (engine, gpu)}
 
 
 def _defaults(rule: str, gpu: Gpu, dtype: str, experts: np.ndarray, tokens: np.ndarray) -> np.ndarray:

@@ -43,8 +43,6 @@ def kind_of(operator: str) -> Kind:
 
 #: Kernels of TensorRT-LLM, as its tables name them; theirs are the rules of `PACKING` that begin with "enough".
 _RULED = "torch_flow"
-#: Triton's kernels for experts of vLLM and SGLang; OpenAI's are others.
-_TRITON_EXPERTS = re.compile("fused_moe(_triton|$)|_tritonexperts")
 
 
 def _possible(constants: AnyConstants, kernel: str) -> bool:
@@ -53,7 +51,7 @@ def _possible(constants: AnyConstants, kernel: str) -> bool:
         if "marlin" in kernel or constants.tiles == "marlin":
             return "marlin" in kernel and constants.tiles in ("best", "marlin")
         if constants.tiles in triton_tiles.RULES:
-            return bool(_TRITON_EXPERTS.search(kernel)) and kernel.startswith("sglang") == (
+            return bool(re.search(triton_tiles.KERNELS, kernel)) and kernel.startswith("sglang") == (
                 constants.tiles == triton_tiles.SGLANG
             )
     return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")

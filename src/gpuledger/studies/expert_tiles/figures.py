@@ -1,0 +1,46 @@
+"""The panel of a precision: rates over the rows of an expert, with tuned and with default tiles."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from gpuledger.ledger import figures
+
+#: Colours of tuned and of default tiles.
+TUNED, DEFAULT = figures.BLUE, figures.ORANGE
+
+
+def draw_rates(axes: Axes, rows: pd.DataFrame, peak: float = np.nan, least_columns: int = 256) -> None:
+    """Draw what launches reach over the rows of an expert, with the medians of each power of two.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of one precision.
+    peak : float
+        The data sheet's rate (FLOP/s), a dashed line.
+    least_columns : int
+        Narrower experts are left out, and so is less than a row for each expert.
+    """
+    rows = rows[(rows["inter"] >= least_columns) & (rows["expert_rows"] >= 1)]
+    for tuned, color, name in ((False, DEFAULT, "default tiles"), (True, TUNED, "tuned tiles")):
+        part = rows[rows["tuned"] == tuned]
+        if part.empty:
+            continue
+        rate = part["flop_per_s"] / 1e12
+        axes.scatter(part["expert_rows"], rate, s=5, color=color, alpha=0.35, linewidth=0, rasterized=True)
+        medians = rate.groupby(2.0 ** np.round(np.log2(part["expert_rows"]))).median()
+        axes.plot(medians.index, medians, color=color, linewidth=1.3, label=name)
+    if np.isfinite(peak):
+        axes.axhline(peak / 1e12, color=figures.BLACK, linewidth=0.6, linestyle=(0, (4, 2)))
+        axes.annotate(
+            f"peak {peak / 1e12:,.0f}",
+            (0.03, peak / 1e12),
+            (0, 2),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            fontsize=6.5,
+        )
+    axes.set(xscale="log", xlabel="rows of an expert (mean)", ylabel="TFLOP/s")
+    axes.set_xlim(1, 1.3 * rows["expert_rows"].max())
+    axes.set_ylim(0, 1.12 * max(peak / 1e12 if np.isfinite(peak) else 0, (rows["flop_per_s"] / 1e12).max()))
