@@ -64,6 +64,16 @@ def test_people_read_that_it_is_predicted_and_what_fills_the_memory():
     assert "parameters gathered in 32 bits" in said and "16 bytes a parameter" in said
     assert "bf16 copies of parameters" in said and "sequences of a pass fit" in said
     assert "Not even one sequence fits" in run("Llama-3.1-70B", "--gpu", "a100")
+    alone = "The text model alone"
+    assert alone in run("Qwen2.5-VL-7B-Instruct", "--gpu", "h100-sxm") and alone not in said
+
+
+def test_whether_a_run_fits_a_gpu_of_unknown_memory_is_unknown():
+    asked = ("gpt2", "--gpu", "jgs", "--gpus", 1, "--sequence", 64)
+    (row,) = json.loads(run(*asked, "--json"))
+    assert row["fits"] is row["largest_micro_batch"] is None
+    said = run(*asked)
+    assert "unknown" in said and "sequence fit" not in said and "sequences" not in said
 
 
 @pytest.mark.parametrize(
