@@ -91,6 +91,10 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     factor = found["corrected_s"] / found["time_s"]
     assert found["corrected_s"][0] == pytest.approx(15e-6, rel=1e-6)
     assert sorted([1, 15e-6 / found["time_s"][0]])[0] < factor[1] < 2
+    # Twice as large as all that was measured is near enough; beyond, the errors that are left are of other shapes.
+    asked = ("gemm", 64, "8192,8193", 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert rows(*asked)["corrected_error_percent"].notna().tolist() == [True, False]
+    assert "corrected" not in run("gemm", 64, 8193, *asked[3:]).lower()
     # Of a loop over the same operands nothing was measured, but the shape is predicted as it was.
     warm = rows("gemm", 64, 4096, 4096, "--gpu", "h100", "--engine", "vllm", "--tables", tmp_path, "--same-operands")
     assert warm["predicted_there_s"][0] == found["time_s"][0] > warm["time_s"][0] and "corrected_s" not in warm
