@@ -50,9 +50,17 @@ class Explanation:
 
     def step_s(self, data: pd.DataFrame) -> pd.Series:
         """Return the time of steps (s)."""
-        attention_s = data["attention_flop"] / self.attention_flop_per_s
-        other_s = data[list(OTHER)].sum(axis=1)
-        return self.gemm * data["gemm_s"] + attention_s + self.other * other_s + data["exposed_s"]
+        return data["kernels_s"] + self.beyond_s(data).sum(axis=1)
+
+    def beyond_s(self, data: pd.DataFrame) -> pd.DataFrame:
+        """Return what each class of kernels takes beyond its prediction (s): ``gemm, attention, other``."""
+        return pd.DataFrame(
+            {
+                "gemm": (self.gemm - 1) * data["gemm_s"],
+                "attention": data["attention_flop"] / self.attention_flop_per_s - data["attention_s"],
+                "other": (self.other - 1) * data[list(OTHER)].sum(axis=1),
+            }
+        )
 
 
 def explain(data: pd.DataFrame) -> Explanation | None:

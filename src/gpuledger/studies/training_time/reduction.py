@@ -154,6 +154,14 @@ def _add_explanation(
             result.add(f"attention_rate{suffix}", half.attention_flop_per_s / 1e12, "TFLOP/s")
             result.add(f"gemm_factor{suffix}", half.gemm, "1")
             result.add(f"other_factor{suffix}", half.other, "1")
+    if found:
+        plain = data[data["precision"] == "bf16"]
+        most = found.beyond_s(plain).idxmax(axis=1) == "attention"
+        result.add("attention_largest_gap_percent", 100 * most.mean(), "%")
+        by_length = most.groupby(plain["sequence_tokens"]).mean()
+        # Of all lengths from here on, in most runs.
+        longest = by_length[(by_length > 0.5)[::-1].cummin()[::-1]]
+        result.add("attention_largest_gap_from", longest.index.min() if len(longest) else "none", "token")
 
 
 def _add_masked(result: CaseResult, runs: list[TrainingRun]) -> None:
