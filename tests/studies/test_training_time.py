@@ -74,9 +74,9 @@ def test_a_table_needs_no_more_than_shapes_and_a_speed(tmp_path):
 
 
 def test_rows_of_other_gpus_and_unknown_models_are_counted(tmp_path):
-    changed = [{}, {"gpu": "a100-sxm-80gb"}, {"model": "no-such-model"}, {"gpus": 16}]
+    changed = [{}, {"gpu": "a100-sxm-80gb"}, {"model": "no-such-model"}, {"gpus": 16}, {"micro_batch": 2**30}]
     result = reduced(tmp_path, *changed)
-    assert (result["runs"], result["runs_expressed"], result["other_gpus_runs"]) == (3, 1, 1)
+    assert (result["runs"], result["runs_expressed"], result["other_gpus_runs"]) == (4, 1, 1)
     assert "not a model" in result["not_expressed"] and "the network between nodes" in result["not_expressed"]
     assert reduced(tmp_path, *changed, network_gbit_per_s=1600)["runs_expressed"] == 2
 

@@ -93,8 +93,6 @@ def train(
         raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS // 100:,}")
     passes, rate = number(accumulation, "--accumulation"), (network or 0.0) * 1e9 / 8
     model = read_model(config)
-    for gpu in chosen:
-        _check_precision(gpu, precision)
     _check_lengths(model, lists[1])
     formats = recompute, precision, gathered, rate
     parts = []
@@ -113,12 +111,6 @@ def train(
         say("The text model alone: what reads images or sound is neither trained nor held.")
     for runs, table in parts:
         _report(runs, table)
-
-
-def _check_precision(gpu: Gpu, precision: str) -> None:
-    if not gpu.flops.get(precision):
-        known = ", ".join(gpu.precisions)
-        raise InputError(gpu.file, f"GPU {gpu.name}", f"it has no peak of {precision}; it has {known}", "use another")
 
 
 def _check_lengths(model: Model, sequences: list[int]) -> None:

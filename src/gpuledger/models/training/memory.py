@@ -22,6 +22,7 @@ import numpy as np
 from gpuledger.models.deployment.memory import CONTEXT_BYTES, NCCL_BYTES
 from gpuledger.models.training.run import STATE_BYTES, VALUE, TrainingRun
 from gpuledger.models.transformer.model import Layers
+from gpuledger.models.transformer.workloads import MAX_TOKENS
 from gpuledger.readers.gpus import Gpu
 
 #: Columns of :func:`training_memory`, in bytes.
@@ -68,7 +69,8 @@ def largest_micro_batch(run: TrainingRun) -> int | None:
     if np.isnan(run.gpu.dram_bytes):
         return None
     # Memory grows with the sequences.
-    return bisect_left(range(1, MOST_SEQUENCES + 1), True, key=lambda sequences: not held(sequences))
+    most = min(MOST_SEQUENCES, MAX_TOKENS // run.sequence)
+    return bisect_left(range(1, most + 1), True, key=lambda sequences: not held(sequences))
 
 
 def layer_activation_bytes(run: TrainingRun, group: Layers) -> int:
