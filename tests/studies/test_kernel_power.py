@@ -278,6 +278,8 @@ def test_ones_own_steady_readings_give_the_law_too(tmp_path):
     assert np.isfinite(table.drop(columns=["precision", "intensity"]).fillna(0).to_numpy(float)).all()
     variables, _ = run_notebook("kernel_power", found, tmp_path)
     assert set(variables["grid"]) == {"P", "E"} and len(viewer.of_case("kernel_power", found).marks)
+    low, high = variables["grid"]["P"].get_xlim()
+    assert low < judged(found.data)[["power_w", "predicted_w"]].min(axis=None) and high > found.data["power_w"].max()
 
 
 def test_copies_alone_and_types_without_a_peak_make_a_page(tmp_path):

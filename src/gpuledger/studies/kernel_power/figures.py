@@ -48,9 +48,10 @@ def judged(data: pd.DataFrame) -> pd.DataFrame:
 
 def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
     """Draw predicted over measured power of held-back steady readings."""
-    ends = np.array([0.4, 1.05]) * limit_w
-    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     rows = judged(data)
+    # From the least reading or prediction: no mark is cut off.
+    ends = np.array([0.95 * rows[["power_w", "predicted_w"]].min(axis=None), 1.05 * limit_w])
+    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     for name, color in PRODUCTS.items():
         part = rows[rows["products"] == name]
         part = part.iloc[:: max(1, len(part) // MOST_MARKS)]
