@@ -139,6 +139,14 @@ def test_attention_is_that_of_the_time_model(tmp_path):
     assert set(prefill["flop"]) == {4 * 32 * 128 * 4096 * 4097 / 2}
 
 
+@pytest.mark.parametrize(("window", "kept"), [(8193, 0), (8192, 8192)])
+def test_a_window_that_holds_all_tokens_is_none(empty, window, kept):
+    asked = ("attention", 32, 1, 8192, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", empty)
+    found = rows(*asked, "--window", window)
+    assert set(found["window"]) == {kept}
+    assert found["flop"][0] == 4 * 32 * 32 * 128 * min(window, 8193)
+
+
 def test_attention_of_heads_that_an_engine_has_no_measured_kernel_for(empty):
     found = rows("attention", 1, 8192, "--head-dim", 512, "--gpu", "h100-sxm", "--tables", empty)
     known = found.set_index("engine")["error_percent"].notna()
