@@ -157,7 +157,8 @@ def mean_power_w(rows: pd.DataFrame, gpu: Gpu, group: np.ndarray, groups: int) -
         Watts, weighted by time; NaN where the GPU's power, or that of products of some type, was not measured.
     """
     constants = power_constants(gpu.name)
-    if constants is None:
+    # A table of one's own may give a GPU of that name less power.
+    if constants is None or constants.most_w > gpu.board_power_w:
         return np.full(groups, np.nan)
     each, count, macs, moved = (rows[name].to_numpy(float) for name in ("time_s", "count", "macs", "dram_bytes"))
     drawn = power_w(constants, 2 * macs / each, moved / each, rows["precision"].astype(str).to_numpy())
