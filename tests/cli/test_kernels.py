@@ -91,6 +91,10 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     factor = found["corrected_s"] / found["time_s"]
     assert found["corrected_s"][0] == pytest.approx(15e-6, rel=1e-6)
     assert sorted([1, 15e-6 / found["time_s"][0]])[0] < factor[1] < 2
+    # Twice as large as all that was measured is near enough; beyond, the errors that are left are of other shapes.
+    asked = ("gemm", 64, "8192,8193", 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert rows(*asked)["corrected_error_percent"].notna().tolist() == [True, False]
+    assert "corrected" not in run("gemm", 64, 8193, *asked[3:]).lower()
     # Of a loop over the same operands nothing was measured, but the shape is predicted as it was.
     warm = rows("gemm", 64, 4096, 4096, "--gpu", "h100", "--engine", "vllm", "--tables", tmp_path, "--same-operands")
     assert warm["predicted_there_s"][0] == found["time_s"][0] > warm["time_s"][0] and "corrected_s" not in warm
@@ -133,6 +137,14 @@ def test_attention_is_that_of_the_time_model(tmp_path):
     # Causal: half of all pairs.
     prefill = rows("attention", 1, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
     assert set(prefill["flop"]) == {4 * 32 * 128 * 4096 * 4097 / 2}
+
+
+@pytest.mark.parametrize(("window", "kept"), [(8193, 0), (8192, 8192)])
+def test_a_window_that_holds_all_tokens_is_none(empty, window, kept):
+    asked = ("attention", 32, 1, 8192, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", empty)
+    found = rows(*asked, "--window", window)
+    assert set(found["window"]) == {kept}
+    assert found["flop"][0] == 4 * 32 * 32 * 128 * min(window, 8193)
 
 
 def test_attention_of_heads_that_an_engine_has_no_measured_kernel_for(empty):

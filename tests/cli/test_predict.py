@@ -334,5 +334,5 @@ def test_power_is_given_where_it_was_measured():
     found = predict("Llama-3.1-8B", "--gpu", "b200", "--batch", "1,64")
     assert found["power_w"].between(506, 984).all()
     said = run("Llama-3.1-8B", "--gpu", "b200")
-    assert "power (W/GPU)" in said and "Power: by a law fitted to experts of vLLM on this GPU" in said
+    assert "power (W/GPU)" in said and "Power while kernels run, by a law fitted to experts" in said
     assert "power_w" not in predict("Llama-3.1-8B", "--gpu", "h100-sxm")

@@ -54,6 +54,8 @@ def test_the_largest_micro_batch_fits_and_one_more_does_not():
     model = read_model("Llama-3.1-8B")
     needed = [training_memory(TrainingRun(model, H100, 4096, most + more))["memory_bytes"] for more in (0, 1)]
     assert fits(needed, H100, 8).tolist() == [True, False]
+    (row,) = json.loads(run("Llama-3.1-8B", "--gpu", "b300", "--sequence", 131072, "--recompute", "--json"))
+    assert 0 < row["largest_micro_batch"] < 16, "a pass of more tokens than there may be is not tried"
     (row,) = json.loads(run("Llama-3.1-70B", "--gpu", "h100-sxm", "--sequence", 4096, "--json"))
     assert (row["fits"], row["largest_micro_batch"]) == (False, 0)
 
@@ -64,13 +66,23 @@ def test_people_read_that_it_is_predicted_and_what_fills_the_memory():
     assert "parameters gathered in 32 bits" in said and "16 bytes a parameter" in said
     assert "bf16 copies of parameters" in said and "sequences of a pass fit" in said
     assert "Not even one sequence fits" in run("Llama-3.1-70B", "--gpu", "a100")
+    alone = "The text model alone"
+    assert alone in run("Qwen2.5-VL-7B-Instruct", "--gpu", "h100-sxm") and alone not in said
+
+
+def test_whether_a_run_fits_a_gpu_of_unknown_memory_is_unknown():
+    asked = ("gpt2", "--gpu", "jgs", "--gpus", 1, "--sequence", 64)
+    (row,) = json.loads(run(*asked, "--json"))
+    assert row["fits"] is row["largest_micro_batch"] is None
+    said = run(*asked)
+    assert "unknown" in said and "sequence fit" not in said and "sequences" not in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
         (("gpt2",), "--gpu: no GPU is given"),
-        (("gpt2", "--gpu", "a100", "--precision", "fp8"), "no peak of fp8"),
+        (("gpt2", "--gpu", "a100", "--precision", "fp8", "--sequence", 64), "no peak of fp8"),
         (("gpt2", "--gpu", "h100", "--sequence", 4096), "a sequence of 4,096 tokens, but gpt2 supports 1,024"),
         (("gpt2", "--gpu", "h100", "--gpus", 16, "--sequence", 64), "the network between nodes is not given"),
         (("gpt2", "--gpu", "h100", "--network", -1), "--network"),

@@ -168,6 +168,8 @@ def test_utilisation_counts_what_the_mask_hides_unless_told_otherwise():
     [
         ({"gpus": 16}, "the network between nodes is not given"),
         ({"gpus": 12, "network_bytes_per_s": 1e9}, "no whole nodes"),
+        ({"precision": "fp8"}, "a100-sxm-80gb: it has no peak of fp8; it has .*bf16"),
+        ({"micro_batch": 2**21}, "4,294,967,296 tokens in a pass"),
     ],
 )
 def test_runs_that_are_not_modelled_are_refused_in_one_line(more, match):

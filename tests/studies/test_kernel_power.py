@@ -97,6 +97,11 @@ def test_the_law_comes_out_again(result):
         assert result[f"{name}_other_half"] == pytest.approx(value, rel=0.05), name
     assert result["median_error_percent"] < 1 < result["constant_median_error_below_limit_percent"]
     assert result["median_error_below_limit_percent"] < 2
+    # The one power that the law is compared with below the limit is of readings below it.
+    below = result.data[result.data["steady"] & (result.data["power_w"] < 970)]
+    half = below.groupby("held_back")["power_w"]
+    error = 100 * np.median(np.abs(half.median()[False] / half.get_group(True) - 1))
+    assert result["constant_median_error_below_limit_percent"] == pytest.approx(error)
     assert result.finding.startswith("Experts on NVIDIA B200 (HGX) draw ")
 
 
@@ -153,8 +158,9 @@ def test_a_fit_says_nothing_of_types_that_it_has_not_seen():
     assert found.bf16_pj_per_flop == pytest.approx(1.2, rel=0.03)
     assert np.isnan(found.fp8_pj_per_flop)
     assert np.isnan(power_w(LAW, flop[:1], moved[:1], np.array(["fp4"]))).all()
+    drawn = power_w(LAW, flop, moved, names)
     with pytest.raises(ValueError, match="at least 20 readings"):
-        fit_power(flop[:19], moved[:19], names[:19], names[:19], 1000.0)
+        fit_power(flop[:19], moved[:19], names[:19], drawn[:19], 1000.0)
 
 
 def test_shipped_constants_are_those_that_the_study_fits():
@@ -175,7 +181,8 @@ def test_the_power_of_a_pass_is_the_mean_over_its_time():
     assert found[0] == pytest.approx((3 * expected[0] + 2 * expected[1]) / 5)
     # Nobody measured the energy of products in four bits.
     assert np.isnan(found[1])
-    assert np.isnan(mean_power_w(rows, find_gpu("h100-sxm"), np.array([0, 0, 1]), 2)).all()
+    for other in (find_gpu("h100-sxm"), dataclasses.replace(gpu, board_power_w=700.0)):
+        assert np.isnan(mean_power_w(rows, other, np.array([0, 0, 1]), 2)).all()
 
 
 def test_work_is_counted_pair_by_pair():
@@ -204,6 +211,10 @@ def test_rows_without_a_reading_are_counted(tmp_path):
     found = reduced(opened(tmp_path / "some", table))
     assert found["rows_without_reading"] == table["power"].isna().sum() > 0
     assert found["readings"] == len(table) - found["rows_without_reading"]
+    # What ran before a reading is not known if its own reading is missing.
+    places = table.index[table["power"].notna()]
+    after = places.isin(table.index[table["power"].isna()] + 1)
+    assert after.any() and not found.data["steady"][after].any()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +226,7 @@ def test_rows_without_a_reading_are_counted(tmp_path):
         (lambda table: table.assign(power=1000 * table["power"]), "is beyond a limit of 1000 W; give watts"),
         (lambda table: table.assign(power_limit=700.0 + (table.index > 9)), "power limits from 700 to 701 W"),
         (lambda table: table.assign(power_limit=""), "is not a positive number"),
-        (lambda table: table.assign(latency=0.01), "0 steady readings, where 40 of a type of products are needed"),
+        (lambda table: table.assign(latency=0.01), "0 steady readings below the limit"),
         (lambda table: table.assign(power=table["power"] * np.where(table.index % 2, 0.5, 1)), "0 steady readings"),
     ],
 )
@@ -268,6 +279,19 @@ def test_ones_own_steady_readings_give_the_law_too(tmp_path):
     assert np.isfinite(table.drop(columns=["precision", "intensity"]).fillna(0).to_numpy(float)).all()
     variables, _ = run_notebook("kernel_power", found, tmp_path)
     assert set(variables["grid"]) == {"P", "E"} and len(viewer.of_case("kernel_power", found).marks)
+    low, high = variables["grid"]["P"].get_xlim()
+    assert low < judged(found.data)[["power_w", "predicted_w"]].min(axis=None) and high > found.data["power_w"].max()
+
+
+def test_copies_alone_and_types_without_a_peak_make_a_page(tmp_path):
+    rows = kernels_of_ones_own()
+    copies = reduced(own_readings(tmp_path / "copies", rows[rows["kernel"] == "copy"]))
+    variables, _ = run_notebook("kernel_power", copies, tmp_path)
+    assert set(variables["grid"]) == {"P"}, "no energy of a FLOP"
+    # A data sheet without the type says nothing of its peak.
+    unlisted = reduced(own_readings(tmp_path / "unlisted", rows[rows["kernel"] == "gemm"].assign(precision="fp8")))
+    assert "fp8_flop" in unlisted.summary and "fp8_peak" not in unlisted.summary
+    run_notebook("kernel_power", unlisted, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -277,8 +301,12 @@ def test_ones_own_steady_readings_give_the_law_too(tmp_path):
         (lambda rows: rows.assign(precision="int3"), "int3"),
         (lambda rows: rows.assign(time_us=0), "time_us"),
         (lambda rows: rows.rename(columns={"time_us": "time_ms"}), "wrong unit"),
-        (lambda rows: rows[rows["kernel"] != "copy"].head(60), "60 steady readings, where 40 of a type"),
-        (lambda rows: rows.head(30), "30 steady readings, where 40 of a type of products are needed"),
+        (lambda rows: rows[rows["kernel"] != "copy"].head(60), "with 60 different amounts of work, where about 40"),
+        (lambda rows: rows.head(30), "30 steady readings below the limit of kernels that move bytes"),
+        # What the limit cuts tells no energy, what moves nothing none of a byte, and one kernel cannot be held back.
+        (lambda rows: rows.assign(power_w=400.0), "0 steady readings below the limit"),
+        (lambda rows: rows.assign(bytes=0), "0 steady readings below the limit of kernels that move bytes"),
+        (lambda rows: pd.concat([rows.head(1)] * 100), "with 1 different amounts of work"),
     ],
 )
 def test_bad_readings_of_ones_own_are_one_line(tmp_path, change, words):

@@ -27,7 +27,7 @@ from gpuledger.studies.training_time.figures import (
     draw_times,
     sizes_finding,
 )
-from gpuledger.studies.training_time.tables import error_table, run_table
+from gpuledger.studies.training_time.tables import error_table, of_one_length, run_table
 
 RUN = {"model": "gpt2", "gpu": "h100-sxm", "sequence_tokens": 1024, "micro_batch": 8, "tokens_per_s": 1.2e6}
 
@@ -74,9 +74,9 @@ def test_a_table_needs_no_more_than_shapes_and_a_speed(tmp_path):
 
 
 def test_rows_of_other_gpus_and_unknown_models_are_counted(tmp_path):
-    changed = [{}, {"gpu": "a100-sxm-80gb"}, {"model": "no-such-model"}, {"gpus": 16}]
+    changed = [{}, {"gpu": "a100-sxm-80gb"}, {"model": "no-such-model"}, {"gpus": 16}, {"micro_batch": 2**30}]
     result = reduced(tmp_path, *changed)
-    assert (result["runs"], result["runs_expressed"], result["other_gpus_runs"]) == (3, 1, 1)
+    assert (result["runs"], result["runs_expressed"], result["other_gpus_runs"]) == (4, 1, 1)
     assert "not a model" in result["not_expressed"] and "the network between nodes" in result["not_expressed"]
     assert reduced(tmp_path, *changed, network_gbit_per_s=1600)["runs_expressed"] == 2
 
@@ -113,6 +113,17 @@ def test_the_explanation_finds_what_made_the_times(gemm, rate, other, seed):
     found = explain(data)
     assert [found.gemm, found.attention_flop_per_s, found.other] == pytest.approx([gemm, rate, other], rel=0.01)
     assert explain(data.head(5)) is None
+    # The same share of every class in all steps: nothing tells them apart.
+    assert explain(data.loc[[7] * 40]) is None
+
+
+@pytest.mark.parametrize("size", ["tokens_per_s", "micro_batch"])
+def test_runs_that_are_alike_explain_nothing(tmp_path, size):
+    # One shape is in one half only; batches of one shape have all classes of kernels in the same proportion.
+    runs = [{"tokens_per_s": 9e5} | {size: RUN[size] + at} for at in range(30)]
+    result = reduced(tmp_path, *runs)
+    assert result["runs_expressed"] == 30 and "gemm_factor" not in result.summary
+    assert result.finding.endswith("all too short") and result.data["explained_s"].isna().all()
 
 
 def test_published_runs_are_short_of_time_and_explained_by_attention(published):
@@ -121,6 +132,10 @@ def test_published_runs_are_short_of_time_and_explained_by_attention(published):
         assert result["steps_predicted_too_long"] == result["runs_predicted_not_to_fit"] == 0
         assert result["attention_rate"] == pytest.approx(rate, rel=0.05)
         assert result["attention_rate"] < result["attention_rate_predicted"] / 1.9
+        for number in ("attention_rate", "gemm_factor", "other_factor"):
+            assert result[f"{number}_other_half"] == pytest.approx(result[number], rel=0.15)
+        # Of what is not predicted, attention is the largest part in long sequences, not in most runs.
+        assert result["attention_largest_gap_from"] == 8192 and result["attention_largest_gap_percent"] < 50
         assert result["explained_median_error_percent"] < error < result["step_median_error_percent"]
         assert result["step_median_error_percent"] < result["roofline_median_error_percent"]
 
@@ -144,19 +159,26 @@ def test_a_stated_utilisation_that_does_not_follow_is_found(tmp_path):
 def test_panels_and_tables_hold_all_runs(published):
     data = published["mpt_h100"].data
     figures.use_style()
-    _, axes = plt.subplots(5)
+    _, axes = plt.subplots(6)
     of_model = colours(data)
     draw_times(axes[0], data, of_model)
     assert sum(len(marks.get_offsets()) for marks in axes[0].collections[1:]) == len(data)
-    for panel, size in zip(axes[1:3], ("sequence_tokens", "tokens"), strict=True):
+    for panel, size in zip(axes[1:4], ("sequence_tokens", "tokens", "gpus"), strict=True):
         draw_ratios(panel, data, of_model, size, size)
     assert len(axes[1].lines) == 4 and len(axes[2].lines) == 1, "medians where there are few sizes"
+    for panel in axes[1:4]:
+        low, high = panel.get_ylim()
+        assert all(low < min(line.get_ydata()) and max(line.get_ydata()) < high for line in panel.lines)
+    # Numbers of GPUs are compared at one length of sequence: the long ones ran on eight GPUs.
+    alike = of_one_length(data)
+    assert alike["sequence_tokens"].unique() == [2048] and set(alike["gpus"]) == set(data["gpus"])
+    assert len(axes[3].collections[-1].get_offsets()) == len(alike) < len(data)
     some = chosen_runs(data)
-    draw_parts(axes[3], some)
-    ends = [bar.get_x() + bar.get_width() for bar in axes[3].containers[-1]]
+    draw_parts(axes[4], some)
+    ends = [bar.get_x() + bar.get_width() for bar in axes[4].containers[-1]]
     assert ends == pytest.approx([100] * len(some)), "all of the measured time"
-    draw_methods(axes[4], data)
-    assert len(axes[4].patches) == 4
+    draw_methods(axes[5], data)
+    assert len(axes[5].patches) == 4
     plt.close("all")
     assert "at 512 tokens and" in sizes_finding(data)
     table = error_table(data)
@@ -165,7 +187,9 @@ def test_panels_and_tables_hold_all_runs(published):
 
 
 def test_one_run_makes_a_figure(tmp_path):
-    data = reduced(tmp_path).data
+    result = reduced(tmp_path)
+    assert result.finding.startswith("Kernels alone predict 1 training step on")
+    data = result.data
     _, axes = plt.subplots(3)
     draw_ratios(axes[0], data, colours(data), "gpus", "GPUs")
     draw_parts(axes[1], chosen_runs(data))

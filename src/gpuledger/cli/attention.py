@@ -64,6 +64,8 @@ def attention(
         head_dim=[number(head_dim, "--head-dim")],
         window=[0 if window == "0" else number(window, "--window")],
     )
+    # A window that holds all tokens is none.
+    shapes["window"] = shapes["window"].where(shapes["window"] < shapes["tokens"] + shapes["context"], 0)
 
     def predict(gpu, tables: Path | None):
         return single_attention(gpu, shapes, formats, engine or "", tables)

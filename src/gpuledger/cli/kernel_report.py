@@ -116,7 +116,7 @@ def _print(table: pd.DataFrame, sizes: Sequence[str], which: str) -> None:
         shown["measured (µs)"] = [_nearest(row, sizes) for row in table.to_dict("records")]
     # A shape that was measured needs no correction.
     others = ["(" in text for text in shown.get("measured (µs)", ())]
-    if "corrected_s" in table and any(others):
+    if any(others) and "corrected_s" in table and table["corrected_s"].notna().any():
         values = zip(table["corrected_s"] * 1e6, table["corrected_error_percent"], others, strict=True)
         shown["corrected (µs)"] = [
             f"{three_digits(value)} ± {error:.1f} %" if other and value == value else ""

@@ -62,7 +62,7 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
         say("Served TPOT: the batch is kept full, the prompts of new requests delay the steps of the others.")
         say(_accuracy(part))
         if part["power_w"].notna().any():
-            say("Power: by a law fitted to experts of vLLM on this GPU; of other kernels it was not judged.")
+            say("Power while kernels run, by a law fitted to experts of vLLM on this GPU; not judged of others.")
         for sentence in notes(deployment):
             say(sentence)
         _print_memory(deployment, int(part["batch"].max()))

@@ -93,12 +93,12 @@ def train(
         raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS // 100:,}")
     passes, rate = number(accumulation, "--accumulation"), (network or 0.0) * 1e9 / 8
     model = read_model(config)
+    _check_lengths(model, lists[1])
     formats = recompute, precision, gathered, rate
     parts = []
     for gpu in chosen:
-        _check(gpu, precision)
         runs = [
-            TrainingRun(_trained(model, length), gpu, length, batch, passes, devices, *formats)
+            TrainingRun(model, gpu, length, batch, passes, devices, *formats)
             for devices, length, batch in itertools.product(*lists)
         ]
         parts.append((runs, _table(runs, gpu)))
@@ -107,23 +107,17 @@ def train(
         return
     state = "parameters gathered in 32 bits" if gathered == "fp32" else "parameters gathered in bf16"
     say(f"{model.name}: {model.parameters:,} parameters, products in {precision}, {state}", bold=True)
+    if model.vision or model.towers:
+        say("The text model alone: what reads images or sound is neither trained nor held.")
     for runs, table in parts:
         _report(runs, table)
 
 
-def _check(gpu: Gpu, precision: str) -> None:
-    if not gpu.flops.get(precision):
-        known = ", ".join(gpu.precisions)
-        raise InputError(gpu.file, f"GPU {gpu.name}", f"it has no peak of {precision}; it has {known}", "use another")
-
-
-def _trained(model: Model, sequence: int) -> Model:
-    """Return the model with positions for a sequence; refuse one that is longer than the model supports."""
-    if model.max_positions and sequence > model.max_positions:
-        problem = f"a sequence of {sequence:,} tokens, but {model.name} supports {model.max_positions:,}"
+def _check_lengths(model: Model, sequences: list[int]) -> None:
+    if model.max_positions and max(sequences) > model.max_positions:
+        problem = f"a sequence of {max(sequences):,} tokens, but {model.name} supports {model.max_positions:,}"
         remedy = "shorten --sequence, or use a config.json with a larger max_position_embeddings"
         raise InputError(model.name, "--sequence", problem, remedy)
-    return model
 
 
 def _table(runs: list[TrainingRun], gpu: Gpu) -> pd.DataFrame:
@@ -143,8 +137,11 @@ def _table(runs: list[TrainingRun], gpu: Gpu) -> pd.DataFrame:
     speeds = zip(runs, table["tokens_per_s_per_gpu"], strict=True)
     table["mfu_percent"] = [mfu_percent(run.model, run.sequence, speed, peak) for run, speed in speeds]
     table["memory_bytes"] = [training_memory(run)["memory_bytes"] for run in runs]
-    table["fits"] = fits(table["memory_bytes"].to_numpy(), gpu, table["gpus"].to_numpy())
-    table["largest_micro_batch"] = [largest_micro_batch(run) for run in runs]
+    fitting = fits(table["memory_bytes"].to_numpy(), gpu, table["gpus"].to_numpy())
+    most = [largest_micro_batch(run) for run in runs]
+    # Of a GPU without a known capacity neither is known.
+    table["fits"] = [None if isnan(gpu.dram_bytes) else bool(one) for one in fitting]
+    table["largest_micro_batch"] = pd.Series(most, table.index, dtype=object)
     return table
 
 
@@ -167,14 +164,14 @@ def _report(runs: list[TrainingRun], table: pd.DataFrame) -> None:
     }
     print_table(list(shown), list(zip(*shown.values(), strict=True)), right=range(len(shown) - 1))
     say("Kernels alone are a floor: every published step that the study training_time compares takes longer.")
-    _print_memory(runs[-1], int(table["largest_micro_batch"].iloc[-1]))
+    _print_memory(runs[-1], table["largest_micro_batch"].iloc[-1])
 
 
 def _shares(table: pd.DataFrame, column: str) -> list[str]:
     return [f"{value:.1f}" for value in 100 * table[column] / table["step_s"]]
 
 
-def _print_memory(run: TrainingRun, most: int) -> None:
+def _print_memory(run: TrainingRun, most: int | None) -> None:
     from gpuledger.models.training import training_memory
 
     memory = training_memory(run)
@@ -184,7 +181,7 @@ def _print_memory(run: TrainingRun, most: int) -> None:
         if memory[part]:
             say(f"{memory[part] / 1e9:9,.1f} GB  {words}")
     say(f"{memory['memory_bytes'] / 1e9:9,.1f} GB  in all, of {run.gpu.dram_capacity}")
-    if not isnan(run.gpu.dram_bytes):
+    if most is not None:
         fitting = (
             f"At most {most:,} sequence{'s' * (most != 1)} of a pass fit." if most else "Not even one sequence fits."
         )

@@ -4,7 +4,8 @@
 
 The static part is drawn while any kernel runs, whatever it does. A FLOP has an energy by the type of the product, a
 byte of DRAM the same with every type; both contain what on-chip storage and wires take. At `most_w` the GPU lowers its
-clock: FLOP/s and byte/s fall until their power fits.
+clock and voltage. What a FLOP takes falls with these, so that the law tells the power there, but neither the rates nor
+what the energies become.
 
 Source of the form: J. Choi, D. Bedard, R. Fowler, R. Vuduc, A roofline model of energy, IPDPS 2013; the cap: J. Choi
 et al., Algorithmic time, energy, and power on candidate HPC compute building blocks, IPDPS 2014.
@@ -30,8 +31,10 @@ TABLE = files.RESOURCES / "power_constants.csv"
 FLOP_CONSTANTS: Mapping[str, str] = MappingProxyType(
     {name: f"{name}_pj_per_flop" for name in ("bf16", "fp8", "fp4", "fp32")}
 )
-#: Readings that a fit needs at least.
+#: Readings that a fit needs at least: of each type, of kernels that move bytes, and below the limit.
 LEAST_READINGS = 20
+#: From this share of the power limit on, a GPU is held to it.
+AT_LIMIT = 0.97
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,14 @@ def fit_power(
     Raises
     ------
     ValueError
-        Fewer than `LEAST_READINGS` readings of such types.
+        Fewer than `LEAST_READINGS` readings of such types, or of them below the limit or of kernels that move bytes.
     """
     count = {name: int(((flop_per_s > 0) & (products == name)).sum()) for name in FLOP_CONSTANTS}
     missing = {constant: np.nan for name, constant in FLOP_CONSTANTS.items() if count[name] < LEAST_READINGS}
     told = (flop_per_s <= 0) | np.isin(products, [name for name in count if count[name] >= LEAST_READINGS])
     flop_per_s, bytes_per_s, products, measured_w = (of[told] for of in (flop_per_s, bytes_per_s, products, measured_w))
-    if len(measured_w) < LEAST_READINGS:
-        raise ValueError(f"a fit needs at least {LEAST_READINGS} readings")
+    if min((measured_w < AT_LIMIT * limit_w).sum(), (bytes_per_s > 0).sum()) < LEAST_READINGS:
+        raise ValueError(f"a fit needs at least {LEAST_READINGS} readings below the limit, of kernels that move bytes")
     bounds = {name: of for name, of in BOUNDS.items() if name not in missing}
     if measured_w.max() > _MOST_SHARE[0] * limit_w:  # otherwise nothing tells
         bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
@@ -154,7 +157,8 @@ def mean_power_w(rows: pd.DataFrame, gpu: Gpu, group: np.ndarray, groups: int) -
         Watts, weighted by time; NaN where the GPU's power, or that of products of some type, was not measured.
     """
     constants = power_constants(gpu.name)
-    if constants is None:
+    # A table of one's own may give a GPU of that name less power.
+    if constants is None or constants.most_w > gpu.board_power_w:
         return np.full(groups, np.nan)
     each, count, macs, moved = (rows[name].to_numpy(float) for name in ("time_s", "count", "macs", "dram_bytes"))
     drawn = power_w(constants, 2 * macs / each, moved / each, rows["precision"].astype(str).to_numpy())

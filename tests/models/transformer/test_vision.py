@@ -516,7 +516,7 @@ def test_images_belong_to_prompts(read):
 def test_rtx_3090_encodes_as_fast_as_it_was_seen_to(read):
     """Published times that nothing was fitted to, on a GPU whose kernels nobody measured (PR 78 of ninfer-3090).
 
-    Without the image of 64 tokens, which waits for the host: 15.1 ms, 6.7 predicted.
+    Without the image of 64 tokens, which waits for the host: 15.1 ms, 6.5 predicted.
     """
     model, gpu = read(TOWERS["Qwen3.5-27B"]), find_gpu("rtx-3090")
     seen_ms = {448: 27.2, 672: 56.0, 896: 112.0, 1120: 181.5, 1344: 300.0, 1568: 475.0}

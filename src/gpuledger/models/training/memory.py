@@ -5,9 +5,9 @@
   comes.
 * *Saved weights*: with parameters in 32 bits, autograd keeps the bf16 copies that the products read until the backward
   pass has used them: of all layers, with recomputation of one.
-* *Activations* that autograd keeps, in bf16 per token of width d and feed-forward width f, without fused kernels:
-  inputs and outputs of the norms, queries, keys and values, the attention's output, inputs and output of the activation
-  function. With recomputation a layer keeps its input only.
+* *Activations* that autograd keeps, in bf16 per token of width d and feed-forward width f, with no kernels fused but
+  attention and a gated activation: inputs (as rounded to bf16) and outputs of the norms, queries, keys and values, the
+  attention's output, inputs and output of the activation function. With recomputation a layer keeps its input only.
 * *Largest*: the larger of two moments. At the end of the forward pass the logits and their gradient in bf16; at the
   last layer's backward pass the logits, what that layer has computed again, and the gradients of its parameters.
 
@@ -22,6 +22,7 @@ import numpy as np
 from gpuledger.models.deployment.memory import CONTEXT_BYTES, NCCL_BYTES
 from gpuledger.models.training.run import STATE_BYTES, VALUE, TrainingRun
 from gpuledger.models.transformer.model import Layers
+from gpuledger.models.transformer.workloads import MAX_TOKENS
 from gpuledger.readers.gpus import Gpu
 
 #: Columns of :func:`training_memory`, in bytes.
@@ -58,17 +59,18 @@ def fits(needed_bytes: np.ndarray, gpu: Gpu, gpus: np.ndarray) -> np.ndarray:
     return ~(np.asarray(needed_bytes) > gpu.dram_bytes - CONTEXT_BYTES - buffers)
 
 
-def largest_micro_batch(run: TrainingRun) -> int:
-    """Return the most sequences of a pass that fit; 0 if not even one does, or if the GPU's capacity is unknown."""
+def largest_micro_batch(run: TrainingRun) -> int | None:
+    """Return the most sequences of a pass that fit; 0 if not even one does, None if the GPU's capacity is unknown."""
 
     def held(sequences: int) -> bool:
         needed = training_memory(replace(run, micro_batch=sequences))["memory_bytes"]
         return bool(fits(needed, run.gpu, run.gpus))
 
     if np.isnan(run.gpu.dram_bytes):
-        return 0
+        return None
     # Memory grows with the sequences.
-    return bisect_left(range(1, MOST_SEQUENCES + 1), True, key=lambda sequences: not held(sequences))
+    most = min(MOST_SEQUENCES, MAX_TOKENS // run.sequence)
+    return bisect_left(range(1, most + 1), True, key=lambda sequences: not held(sequences))
 
 
 def layer_activation_bytes(run: TrainingRun, group: Layers) -> int:

@@ -6,6 +6,7 @@ from functools import cached_property
 from gpuledger.errors import InputError
 from gpuledger.models.transformer.blocks import Attention, FeedForward
 from gpuledger.models.transformer.model import Layers, Model
+from gpuledger.models.transformer.workloads import MAX_TOKENS
 from gpuledger.readers.gpus import Gpu
 
 #: Formats of the products of layers, and formats in which parameters are gathered.
@@ -59,6 +60,12 @@ class TrainingRun:
             if not (plain and isinstance(group.ffn, FeedForward)) or group.residuals or group.per_layer:
                 problem = "training is modelled for attention and feed-forward layers only"
                 raise InputError(name, "", problem, "use a dense model without experts, latent or linear attention")
+        if not self.gpu.flops.get(self.precision):
+            problem = f"it has no peak of {self.precision}; it has {', '.join(self.gpu.precisions)}"
+            raise InputError(self.gpu.file, f"GPU {self.gpu.name}", problem, "use another")
+        if self.tokens > MAX_TOKENS:
+            problem = f"{self.tokens:,} tokens in a pass"
+            raise InputError(name, "micro_batch", problem, f"use at most {MAX_TOKENS:,}")
         if self.gpus > NODE and not self.network_bytes_per_s > 0:
             problem = f"{self.gpus} GPUs are more than one node of {NODE}, and the network between nodes is not given"
             raise InputError(name, "network", problem, "give the bandwidth of a node")

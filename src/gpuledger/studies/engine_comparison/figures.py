@@ -120,7 +120,7 @@ def draw_profile(axes: Axes, part: pd.DataFrame, result: CaseResult) -> None:
             share = 100 * np.arange(1, len(ratio) + 1) / len(ratio)
             first = 100 * float((ratio <= 1).mean())
             axes.step(
-                [1, *ratio[ratio > 1], FAR],
+                [1, *ratio[ratio > 1], max(FAR, ratio[-1])],
                 [first, *share[ratio > 1], 100],
                 where="post",
                 color=own[name],

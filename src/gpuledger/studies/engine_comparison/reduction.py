@@ -75,8 +75,9 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
         result.add(f"remark_{number}", remark, "text")
     operators = data["operator"].unique()
     kind = f"{operators[0]} " * (layout == "attention" and len(operators) == 1)
-    what, rows = f"{kind}{LAYOUTS[layout].words} on {gpu.title}", table[table["compared"] == "yes"]
-    result.add("finding", _of_versions(rows, tables, what) if versions else _of_engines(rows, what), "text")
+    what = f"{kind}{LAYOUTS[layout].words} on {gpu.title}"
+    said = _of_versions(table[table["compared"] == "yes"], tables, what) if versions else _of_engines(table, what)
+    result.add("finding", said, "text")
     return result
 
 
@@ -93,9 +94,11 @@ def _notes(case: Case, about: pd.DataFrame, data: pd.DataFrame) -> dict[str, str
 
 def _of_engines(table: pd.DataFrame, what: str) -> str:
     """Say who is the fastest in the type of number with the most shapes; of types that were measured alike."""
-    alike = table[table["note"] == ""]
-    panel = (alike if len(alike) else table).sort_values(["shapes", "panel"], ascending=[False, True])["panel"].iloc[0]
-    rows = table[table["panel"] == panel].sort_values("mean_ratio", kind="stable")
+    compared = table[table["compared"] == "yes"]
+    alike = compared[compared["note"] == ""]
+    chosen = alike if len(alike) else compared
+    panel = chosen.sort_values(["shapes", "panel"], ascending=[False, True])["panel"].iloc[0]
+    rows = compared[compared["panel"] == panel].sort_values("mean_ratio", kind="stable")
     short = _short(list(table["table"].unique()))
     ahead = rows.sort_values("faster_percent", ascending=False, kind="stable")
     shares = ", ".join(f"{short[row.table]} for {row.faster_percent:.0f} %" for row in ahead.itertuples())
@@ -104,6 +107,8 @@ def _of_engines(table: pd.DataFrame, what: str) -> str:
         f"{panel} {what}: fastest beyond noise is {shares} of {rows['shapes'].max():,} shapes; on average over the "
         f"fastest: {longer}"
     )
+    if len(host := table[(table["panel"] == panel) & (table["compared"] == "host")]):
+        said += f"; without {', '.join(short[name] for name in host['table'])}, whose times are the host's"
     return said if len(alike) else f"{said}; the benchmarks differ (see notes)"
 
 

@@ -1,5 +1,5 @@
 """Kernel power: what do kernels draw, what does it follow from, and how much of a reading is the kernel's?"""
 
-from gpuledger.studies.kernel_power.figures import draw_energies, draw_predictions, draw_settling
+from gpuledger.studies.kernel_power.figures import draw_energies, draw_predictions, draw_settling, panels
 from gpuledger.studies.kernel_power.reduction import reduce
 from gpuledger.studies.kernel_power.tables import power_table, settling_table

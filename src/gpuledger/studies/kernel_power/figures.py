@@ -48,9 +48,10 @@ def judged(data: pd.DataFrame) -> pd.DataFrame:
 
 def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
     """Draw predicted over measured power of held-back steady readings."""
-    ends = np.array([0.4, 1.05]) * limit_w
-    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     rows = judged(data)
+    # From the least reading or prediction: no mark is cut off.
+    ends = np.array([0.95 * rows[["power_w", "predicted_w"]].min(axis=None), 1.05 * limit_w])
+    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     for name, color in PRODUCTS.items():
         part = rows[rows["products"] == name]
         part = part.iloc[:: max(1, len(part) // MOST_MARKS)]
@@ -60,9 +61,18 @@ def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
     axes.set(xlim=ends, ylim=ends, xlabel="measured power (W)", ylabel="predicted power (W)")
 
 
+def panels(data: pd.DataFrame, settling: pd.DataFrame) -> str:
+    """Return which panels there is something for: P(redictions), E(nergies), S(ettling)."""
+    return "P" + "E" * bool(len(_with_intensity(data))) + "S" * bool(len(settling))
+
+
+def _with_intensity(data: pd.DataFrame) -> pd.DataFrame:
+    return data[data["steady"] & (data["flop"] > 0) & (data["bytes"] > 0)]
+
+
 def draw_energies(axes: Axes, result: CaseResult) -> None:
     """Draw the energy of a FLOP over arithmetic intensity, and the least by the law: at the data sheet's rates."""
-    rows = result.data[result.data["steady"] & (result.data["flop"] > 0) & (result.data["bytes"] > 0)]
+    rows = _with_intensity(result.data)
     intensity = rows["flop"] / rows["bytes"]
     energy = 1e12 * rows["power_w"] / rows["flop_per_s"]
     for name, color in PRODUCTS.items():
@@ -71,10 +81,10 @@ def draw_energies(axes: Axes, result: CaseResult) -> None:
         axes.scatter(
             intensity.iloc[chosen], energy.iloc[chosen], s=3, color=color, linewidth=0, alpha=0.5, rasterized=True
         )
-        if not (per_flop := result.get(f"{name}_flop")):
+        if not (peak := result.get(f"{name}_peak")):
             continue
         at = np.geomspace(intensity.min(), intensity.max(), 200)
-        rate = np.minimum(result[f"{name}_peak"], at * result["dram_bandwidth"])
-        drawn = result["static"] + 1e-12 * rate * (per_flop + result["dram_byte"] / at)
+        rate = np.minimum(peak, at * result["dram_bandwidth"])
+        drawn = result["static"] + 1e-12 * rate * (result[f"{name}_flop"] + result["dram_byte"] / at)
         axes.plot(at, 1e12 * np.minimum(drawn, result["most"]) / rate, color=color, linewidth=0.9)
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP/byte)", ylabel="energy (pJ/FLOP)")

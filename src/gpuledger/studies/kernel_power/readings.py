@@ -100,13 +100,14 @@ def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]
         rows["flop"], rows["bytes"] = attention_work(_numbers(rows, (*_ATTENTION, "value_bytes", "cache_bytes")))
         parts.append(rows)
     frame = pd.concat(parts, ignore_index=True)
+    frame["run_s"] = run_s(frame["measured_s"].to_numpy())
+    # Before rows without a reading are left out: they ran, too.
+    frame["steady"] = _steady(frame, steady_percent / 100)
     read = frame["power_w"].notna()
     frame = frame[read].reset_index(drop=True)
     if frame[frame["kind"] == "experts"].empty:
         raise InputError(path, "column power", "no row has a reading", "measure with the power sensor")
-    frame["run_s"] = run_s(frame["measured_s"].to_numpy())
     frame["samples"] = samples(frame["power_w"].to_numpy(), frame["run_s"].to_numpy())
-    frame["steady"] = _steady(frame, steady_percent / 100)
     return frame, int((~read).sum())
 
 

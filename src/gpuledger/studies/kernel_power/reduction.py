@@ -10,13 +10,11 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
-from gpuledger.models.power import FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
+from gpuledger.models.power import AT_LIMIT, FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
 from gpuledger.models.time_model.neighbours import near, shared
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
 
-#: From this share of the power limit on, a GPU is held to it.
-AT_LIMIT = 0.97
 #: Readings above this share of the limit are broken (the sensor lags behind what holds the power down).
 _IMPLAUSIBLE = 1.5
 #: Sizes by which a look-up finds the nearest measured layers, or other kernels, and how many it takes.
@@ -46,7 +44,7 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     Raises
     ------
     InputError
-        No reading, readings beyond the limit, several limits, or too few steady ones.
+        No reading, readings beyond the limit, several limits, or too few steady ones below it.
     """
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
@@ -64,7 +62,10 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
             fit_power(*(half[name].to_numpy() for name in columns), limit) for half in (fitted, judged)
         )
     except ValueError:
-        problem = f"{steady.sum()} steady readings, where {2 * LEAST_READINGS} of a type of products are needed"
+        told = frame[steady & (frame["power_w"] < AT_LIMIT * limit) & (frame["bytes"] > 0)]
+        problem = f"{len(told)} steady readings below the limit of kernels that move bytes, with"
+        problem += f" {len(told.drop_duplicates(['flop', 'bytes']))} different amounts of work, where about"
+        problem += f" {2 * LEAST_READINGS} of a type of products are needed"
         remedy = "measure layers with launches of 0.33 ms and longer, one number of tokens after the other"
         raise InputError(file, "", problem, remedy if benchmark else "measure more kernels") from None
     predicted_w = power_w(constants, *(frame[name].to_numpy() for name in columns[:3]))
@@ -84,8 +85,8 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     result.add("steady_readings", int(steady.sum()), "reading")
     result.add("at_limit_percent", 100 * (frame[steady]["power_w"] > AT_LIMIT * limit).mean(), "%")
     for name, constant in FLOP_CONSTANTS.items():
-        if np.isfinite(getattr(constants, constant)):
-            result.add(f"{name}_peak", gpu.flops.get(name, np.nan), "FLOP/s")
+        if np.isfinite(getattr(constants, constant)) and gpu.flops.get(name):
+            result.add(f"{name}_peak", gpu.flops[name], "FLOP/s")
     _add_constants(result, constants)
     # What the other half would have said: how well each number is known.
     _add_constants(result, others, "_other_half")
@@ -142,20 +143,22 @@ def _add_constants(result: CaseResult, constants: PowerConstants, suffix: str = 
 def _add_errors(result: CaseResult, fitted: pd.DataFrame, judged: pd.DataFrame, limit: float) -> None:
     """Add the held-back errors of the law, of a look-up, of a constant and of the limit."""
     measured = judged["power_w"]
+    result.add("held_back_readings", len(judged), "reading")
+    result.add("held_back_layers", judged["layer"].nunique(), "layer")
+    own, at_limit = fitted["power_w"], AT_LIMIT * limit
     guesses = {
         "": judged["predicted_w"],
         "lookup_": judged["lookup_w"],
-        "constant_": pd.Series(fitted["power_w"].median(), judged.index),
+        "constant_": pd.Series(own.median(), judged.index),
         "limit_": pd.Series(limit, judged.index),
     }
-    result.add("held_back_readings", len(judged), "reading")
-    result.add("held_back_layers", judged["layer"].nunique(), "layer")
-    free = measured < AT_LIMIT * limit
+    # Readings below the limit are judged against a constant of such readings, too.
+    below = guesses | {"constant_": pd.Series(own[own < at_limit].median(), judged.index)}
     for name, guess in guesses.items():
-        error = 100 * (guess / measured - 1).abs()
+        error, error_below = (100 * (one / measured - 1).abs() for one in (guess, below[name]))
         result.add(f"{name}median_error_percent", error.median(), "%")
         result.add(f"{name}mape_percent", error.mean(), "%")
-        result.add(f"{name}median_error_below_limit_percent", error[free].median(), "%")
+        result.add(f"{name}median_error_below_limit_percent", error_below[measured < at_limit].median(), "%")
 
 
 def _finding(result: CaseResult, kernels: str) -> str:

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.power import AT_LIMIT
 from gpuledger.studies.kernel_power.readings import kernels_share
-from gpuledger.studies.kernel_power.reduction import AT_LIMIT
 
 #: Ends of the classes of arithmetic intensity (FLOP/byte), and their names.
 _INTENSITIES = (-1, 10, 100, 1000, np.inf)

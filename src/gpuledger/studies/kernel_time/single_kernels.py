@@ -27,6 +27,8 @@ _SAME_WIDTH = dict.fromkeys(("bf16", "fp16"), ("bf16", "fp16"))
 _PLAN = ("tile_m", "tile_n", "split_k", "waves", "bound")
 #: How often the logarithm of a size counts in the distance of shapes, if not once: kernels differ by heads' dimension.
 _SCALES = {"head_dim": 10, "window": 3}
+#: By which factor a size may be beyond the measured ones and still be corrected: about that from one to the next.
+_REACH = 2
 #: Bytes of a value of attention.
 _VALUE_BYTES = {"bf16": 2, "fp8": 1}
 
@@ -66,7 +68,8 @@ def single_gemms(
         ``stands_in``, where they come from if such a kernel was not measured (else empty). With `tables` also
         ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` of the nearest measured shape; ``corrected_s``,
         the prediction corrected by what its errors at near shapes have in common, and ``corrected_error_percent``, the
-        mean error of measured shapes that the others correct (not if `repeated`); NaN: none.
+        mean error of measured shapes that the others correct (not if `repeated`); NaN: none, or far beyond what was
+        measured.
 
     Raises
     ------
@@ -222,7 +225,8 @@ def _beside(table: pd.DataFrame, shapes: pd.DataFrame, predict: Callable) -> dic
     """Return the measured shape nearest to each, as measured and as predicted, and how near ones correct predictions.
 
     ``corrected_s`` is a factor (that of a shape that was measured makes it the measured time), and
-    ``corrected_error_percent`` the error of each measured shape when the others correct it; NaN for a table of few.
+    ``corrected_error_percent`` the error of each measured shape when the others correct it; NaN for a table of few, and
+    for a size that is beyond `_REACH` times the measured ones, of which neighbours' errors say nothing.
     """
     names = list(shapes)
     scales = np.array([_SCALES.get(name, 1) for name in names])
@@ -239,7 +243,8 @@ def _beside(table: pd.DataFrame, shapes: pd.DataFrame, predict: Callable) -> dic
     sharing = fit_sharing(known, ratios, scales)
     factor = correction(sharing, known, ratios, asked, scales)
     exact = (known[first] == asked).all(axis=1)
+    within = ((asked >= known.min(axis=0) / _REACH) & (asked <= known.max(axis=0) * _REACH)).all(axis=1)
     return found | {
-        "corrected_s": np.where(exact, ratios[first], factor),
-        "corrected_error_percent": sharing.error_percent,
+        "corrected_s": np.where(within, np.where(exact, ratios[first], factor), np.nan),
+        "corrected_error_percent": np.where(within, sharing.error_percent, np.nan),
     }

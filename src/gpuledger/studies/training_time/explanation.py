@@ -18,8 +18,9 @@ from gpuledger.readers.gpus import Gpu
 
 #: Columns of a step's time that are neither products, nor attention, nor waiting.
 OTHER = ("elementwise_s", "weights_s", "loss_s", "update_s")
-#: Runs that an explanation is fitted to at least.
-LEAST_RUNS = 12
+#: Runs that an explanation is fitted to at least, and the largest condition number of their times of the three classes:
+#: beyond it they differ too little in what a step consists of to tell these apart.
+LEAST_RUNS, MOST_ALIKE = 12, 30
 #: A rule of thumb: the model FLOPs utilisation of a training run (%).
 RULE_PERCENT = 40
 
@@ -49,15 +50,23 @@ class Explanation:
 
     def step_s(self, data: pd.DataFrame) -> pd.Series:
         """Return the time of steps (s)."""
-        attention_s = data["attention_flop"] / self.attention_flop_per_s
-        other_s = data[list(OTHER)].sum(axis=1)
-        return self.gemm * data["gemm_s"] + attention_s + self.other * other_s + data["exposed_s"]
+        return data["kernels_s"] + self.beyond_s(data).sum(axis=1)
+
+    def beyond_s(self, data: pd.DataFrame) -> pd.DataFrame:
+        """Return what each class of kernels takes beyond its prediction (s): ``gemm, attention, other``."""
+        return pd.DataFrame(
+            {
+                "gemm": (self.gemm - 1) * data["gemm_s"],
+                "attention": data["attention_flop"] / self.attention_flop_per_s - data["attention_s"],
+                "other": (self.other - 1) * data[list(OTHER)].sum(axis=1),
+            }
+        )
 
 
 def explain(data: pd.DataFrame) -> Explanation | None:
     """Return what minimises the mean relative error of the steps (a linear program), in three digits.
 
-    None with fewer than `LEAST_RUNS` runs.
+    None with fewer than `LEAST_RUNS` runs, or if these are too much alike.
     """
     count = len(data)
     if count < LEAST_RUNS:
@@ -69,6 +78,8 @@ def explain(data: pd.DataFrame) -> Explanation | None:
         np.column_stack([data["gemm_s"], data["attention_flop"] / fastest, data[list(OTHER)].sum(axis=1)])
         / measured[:, None]
     )
+    if np.linalg.cond(parts / np.linalg.norm(parts, axis=0)) > MOST_ALIKE:
+        return None
     rest = 1 - data["exposed_s"].to_numpy() / measured
     slack = np.eye(count)
     cost = np.r_[np.zeros(3), np.ones(count)]

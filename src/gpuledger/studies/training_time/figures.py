@@ -9,6 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from gpuledger.ledger import figures
 from gpuledger.studies.training_time.explanation import OTHER, RULE_PERCENT
+from gpuledger.studies.training_time.tables import of_one_length
 
 #: Band of errors (%) that panels shade.
 BAND_PERCENT = 20
@@ -73,23 +74,25 @@ def draw_ratios(axes: Axes, data: pd.DataFrame, of_model: dict[str, str], column
     Parameters
     ----------
     column : str
-        The size: ``sequence_tokens``, ``tokens`` (of a pass on a GPU) or ``gpus``.
+        The size: ``sequence_tokens``, ``tokens`` (of a pass on a GPU) or ``gpus`` (of runs of one length of sequence).
     """
+    ratios = data[[of for name, (of, _) in METHODS.items() if name != FITTED]].div(data["measured_s"], axis=0)
     size = data["sequence_tokens"] * data["micro_batch"] if column == "tokens" else data[column]
-    ratio = data["kernels_s"] / data["measured_s"]
+    shown = of_one_length(data).index if column == "gpus" else data.index
     axes.axhspan(1 - BAND_PERCENT / 100, 1 + BAND_PERCENT / 100, color=figures.PALE, linewidth=0)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6)
-    axes.scatter(size, ratio, s=9, linewidth=0, alpha=0.85, color=[of_model[name] for name in data["model"]])
-    sizes = sorted(size.unique())
+    colors = data["model"].map(of_model)[shown]
+    axes.scatter(size[shown], ratios["kernels_s"][shown], s=9, linewidth=0, alpha=0.85, color=colors)
+    sizes = sorted(size[shown].unique())
     if column != "tokens" and len(sizes) > 1:
+        medians = ratios.loc[shown].groupby(size[shown]).median()
         for name, (of, color) in METHODS.items():
             if name != FITTED:
-                medians = (data[of] / data["measured_s"]).groupby(size).median()
-                axes.plot(medians.index, medians, color=color, linewidth=1.2, label=name)
+                axes.plot(medians.index, medians[of], color=color, linewidth=1.2, label=name)
     axes.set(xscale="log", yscale="log", xlabel=label)
-    lowest, highest = min(0.3, 0.9 * ratio.min()), max(1.3, 1.1 * ratio.max())
-    axes.set_ylim(lowest, max(highest, 1.6))
-    axes.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 1.5]))
+    # The same in all panels.
+    axes.set_ylim(min(0.3, 0.9 * ratios.min(axis=None)), max(1.6, 1.1 * ratios["kernels_s"].max()))
+    axes.yaxis.set_major_locator(FixedLocator([0.125, 0.25, 0.5, 1, 1.5]))
     few = sizes[:: 2 if len(sizes) > 6 else 1]
     axes.xaxis.set_major_locator(LogLocator(base=4) if column == "tokens" else FixedLocator(few))
     for axis in (axes.xaxis, axes.yaxis):

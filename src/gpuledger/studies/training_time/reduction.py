@@ -62,7 +62,8 @@ def reduce(case: Case) -> CaseResult:
         raise InputError(case.path("runs"), "", problem, "correct the units of the throughput, or the gpu")
     # Runs in bf16 explain; those in fp8 judge.
     plain = data["precision"] == "bf16"
-    found = explain(data[plain & ~data["held_back"]])
+    fitted, judged = (data[plain & (data["held_back"] == back)] for back in (False, True))
+    found = explain(fitted) if len(judged) else None
     data["explained_s"] = found.step_s(data) if found else np.nan
     peaks = {name: value * 1e12 for name, value in case.inputs.get("peaks_tflop_per_s", {}).items()}
     peak = [peaks.get(run.precision) or gpu.peak_flop_per_s(run.precision) for run in runs]
@@ -79,7 +80,7 @@ def reduce(case: Case) -> CaseResult:
     result.add("runs_expressed", len(data), "run")
     result.add("not_expressed", _counted(refused), "text")
     _add_errors(result, data, plain)
-    _add_explanation(result, data, found)
+    _add_explanation(result, data, found, explain(judged) if found else None)
     _add_masked(result, runs)
     _add_memory(result, data, gpu)
     _add_stated(result, rows, runs, np.array(peak))
@@ -142,13 +143,25 @@ def _add_errors(result: CaseResult, data: pd.DataFrame, plain: pd.Series) -> Non
             result.add(f"{prefix}explained_mape_percent", explained.mean(), "%")
 
 
-def _add_explanation(result: CaseResult, data: pd.DataFrame, found: Explanation | None) -> None:
+def _add_explanation(
+    result: CaseResult, data: pd.DataFrame, found: Explanation | None, others: Explanation | None
+) -> None:
     predicted = data["attention_flop"] / data["attention_s"]
     result.add("attention_rate_predicted", predicted.max() / 1e12, "TFLOP/s")
+    # What the other half would have said: how well each number is known.
+    for suffix, half in (("", found), ("_other_half", others)):
+        if half:
+            result.add(f"attention_rate{suffix}", half.attention_flop_per_s / 1e12, "TFLOP/s")
+            result.add(f"gemm_factor{suffix}", half.gemm, "1")
+            result.add(f"other_factor{suffix}", half.other, "1")
     if found:
-        result.add("attention_rate", found.attention_flop_per_s / 1e12, "TFLOP/s")
-        result.add("gemm_factor", found.gemm, "1")
-        result.add("other_factor", found.other, "1")
+        plain = data[data["precision"] == "bf16"]
+        most = found.beyond_s(plain).idxmax(axis=1) == "attention"
+        result.add("attention_largest_gap_percent", 100 * most.mean(), "%")
+        by_length = most.groupby(plain["sequence_tokens"]).mean()
+        # Of all lengths from here on, in most runs.
+        longest = by_length[(by_length > 0.5)[::-1].cummin()[::-1]]
+        result.add("attention_largest_gap_from", longest.index.min() if len(longest) else "none", "token")
 
 
 def _add_masked(result: CaseResult, runs: list[TrainingRun]) -> None:
@@ -191,11 +204,11 @@ def _finding(result: CaseResult, gpu: Gpu, found: Explanation | None) -> str:
     count, median = (result[name] for name in ("runs_expressed", "step_median_error_percent"))
     short = ", all too short" if result["steps_predicted_too_long"] == 0 else ""
     error = f"a median error of {median:.0f} %{short}"
-    words = f"Kernels alone predict {count:,} training steps on {gpu.title} with {error}"
+    words = f"Kernels alone predict {count:,} training step{'s' * (count != 1)} on {gpu.title} with {error}"
     if not found:
         return words
     rate, today = result["attention_rate"], result["attention_rate_predicted"]
-    longer = f"GEMMs {found.gemm:.2f} and other kernels {found.other:.1f} times as long"
+    longer = f"GEMMs {found.gemm:.1f} and other kernels {found.other:.1f} times as long"
     left = f"{result['explained_median_error_percent']:.1f} % are left in the held-back half"
     return f"{words}: with attention at {rate:.0f} TFLOP/s (today's kernels: up to {today:.0f}), {longer}, {left}"
 

@@ -6,8 +6,17 @@ import pandas as pd
 PREDICTIONS = {"kernels": "kernels_s", "roofline": "roofline_s", "rule": "rule_s"}
 
 
+def of_one_length(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the length of sequence that was run on the most numbers of GPUs.
+
+    The longest sequences were run on few GPUs only: runs of all lengths would tell these apart, not numbers of GPUs.
+    """
+    lengths = data.groupby("sequence_tokens")["gpus"].nunique()
+    return data[data["sequence_tokens"] == lengths.idxmax()]
+
+
 def error_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the errors of all runs, of every precision, model, sequence length and number of GPUs.
+    """Return the errors of all runs, of every precision, model, sequence length and (of one length) number of GPUs.
 
     Returns
     -------
@@ -18,7 +27,11 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
     """
     groups = {("all", "all"): data}
     for by in ("precision", "model", "sequence_tokens", "gpus", "recompute"):
-        groups |= {(by, str(value).lower()): part for value, part in data.groupby(by, sort=True)}
+        runs, words = data, by
+        if by == "gpus":
+            runs = of_one_length(data)
+            words = f"gpus, {runs['sequence_tokens'].iloc[0]} tokens"
+        groups |= {(words, str(value).lower()): part for value, part in runs.groupby(by, sort=True)}
     rows = []
     for (by, value), part in groups.items():
         errors = {name: 100 * (part[column] / part["measured_s"] - 1) for name, column in PREDICTIONS.items()}
