@@ -48,9 +48,10 @@ def judged(data: pd.DataFrame) -> pd.DataFrame:
 
 def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
     """Draw predicted over measured power of held-back steady readings."""
-    ends = np.array([0.4, 1.05]) * limit_w
-    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     rows = judged(data)
+    least = 0.95 * np.nanmin(rows[["power_w", "predicted_w"]], initial=np.inf)
+    ends = np.array([min(0.4 * limit_w, least), 1.05 * limit_w])
+    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     for name, color in PRODUCTS.items():
         part = rows[rows["products"] == name]
         part = part.iloc[:: max(1, len(part) // MOST_MARKS)]
