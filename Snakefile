@@ -9,8 +9,8 @@ configfile: "config/config.yaml"
 report: "workflow/report/workflow.rst"
 
 
-include: "workflow/rules/common.smk"
 include: "workflow/rules/log.smk"
+include: "workflow/rules/common.smk"
 include: "workflow/rules/datasets.smk"
 include: "workflow/rules/cases.smk"
 include: "workflow/rules/metric_sweep.smk"

@@ -23,6 +23,10 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import neutrino
 
 NCU = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+LLAMA = json.dumps({"model_type": "llama", "vocab_size": 256, "max_position_embeddings": 512, **SIZES})
+#: What new-dataset says at the end.
+WRITE = "write title, source and license into it: figures and pages name the source"
 WORK = {"gpu__time_duration.sum": ("ns", 1000), "dram__bytes.sum": ("byte", 64)}
 
 
@@ -105,7 +109,8 @@ def sqlite(path, kernels):
             "rocprofv3 kernel trace",
             ["kernel_breakdown"],
         ),
-        ("config.json", '{"model_type": "llama"}', "config.json of a model", ["kernel_breakdown"]),
+        ("config.json", LLAMA, "config.json of a model", ["kernel_breakdown"]),
+        ("w.csv", "kernel,precision,flop,bytes,time_us,power_w\n", "table of power readings", ["kernel_power"]),
         ("gpus.csv", (ROOT / "resources/gpus.csv").read_text("utf-8"), "table of GPUs", []),
     ],
 )
@@ -205,7 +210,7 @@ def test_names_in_files_do_not_control_the_terminal(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "a\\u001b[2J\\nb"}')
     (tmp_path / "a.parquet").write_bytes(b"PAR1\x1b[2J\nPAR1")
     said = run("inspect", tmp_path, status=1)
-    assert said.replace("\n", "").isprintable() and said.count("problem: ") == 2
+    assert said.replace("\n", "").isprintable() and said.count("problem: ") == 3
     said = run("inspect", tmp_path, "--json", status=1)
     assert said.replace("\n", "").isprintable()
     assert {file["path"] for file in json.loads(said)} >= {f"{tmp_path}/a\x1b[31m\u202e.csv"}
@@ -471,7 +476,7 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
     (folder / "run-3.1-8B.csv").write_text(ncu(["k"]))
     (folder / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
     (folder / "notes.txt").write_text("hello")
-    (folder / "model.json").write_text('{"model_type": "llama"}')
+    (folder / "model.json").write_text(LLAMA)
     (folder / "waits.csv").write_text("workload,probe,original_us,ncu_us,neutrino_us\na,b,1,2,3\n")
     run("new-dataset", folder, "--gpu", "l40s")
     dataset = Dataset.load(folder / "dataset.yaml")
@@ -480,6 +485,8 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
     assert dataset.case("kernel_profile", "run_3_1_8B").inputs == {"report": "run-3.1-8B.csv"}
     assert dataset.case("kernel_time", "gemm").inputs["gpu"] == "l40s"
     assert dataset.case("kernel_breakdown", "model").inputs["hardware"] == ["l40s"]
+    # A decode step needs room for one more token.
+    assert dataset.case("kernel_breakdown", "model").inputs["phases"]["decode"]["context"] == 511
     assert dataset.case("exposed_latency", "waits").inputs == {"table": "waits.csv"}
     with pytest.raises(InputError, match="it is there already"):
         run("new-dataset", folder)
@@ -496,6 +503,7 @@ def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
         "left out header.csv: Nsight Compute (the table has a header but no row with a metric; check that metrics or "
         "sections were selected, and profile again)",
         "left out notes.txt: unknown",
+        WRITE,
     ]
 
 
@@ -504,15 +512,43 @@ def test_new_dataset_says_what_is_next(tmp_path):
     folder.mkdir(parents=True)
     (folder / "r.csv").write_text(ncu(["k"]))
     said = script("new-dataset", str(folder)).stderr
-    assert said == "next, for example: snakemake --cores 4 results/mine/kernel_profile/r/notebook.html\n"
+    next_line = "next, for example: snakemake --cores 4 results/mine/kernel_profile/r/notebook.html"
+    assert said.splitlines() == [WRITE, next_line]
 
 
 def test_new_dataset_says_for_which_gpu_a_model_is_predicted(tmp_path):
-    (tmp_path / "model.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.json").write_text(LLAMA)
     done = script("new-dataset", str(tmp_path))
-    assert done.stderr == "look at model.json: predicted for h100-sxm, no GPU is named (--gpu)\n"
+    assert done.stderr.splitlines() == ["look at model.json: predicted for h100-sxm, no GPU is named (--gpu)", WRITE]
     (tmp_path / "dataset.yaml").unlink()
-    assert script("new-dataset", str(tmp_path), "--gpu", "l40s").stderr == ""
+    assert script("new-dataset", str(tmp_path), "--gpu", "l40s").stderr.splitlines() == [WRITE]
+
+
+def test_new_dataset_says_which_unit_it_takes_and_what_it_needs(tmp_path):
+    (tmp_path / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
+    refused = script("new-dataset", str(tmp_path)).stderr.splitlines()
+    assert refused[0] == "left out gemm.csv of kernel_time: say on which GPU it was recorded (--gpu)"
+    assert refused[1].endswith("no case can be made of its files; see above, and gpuledger inspect FOLDER")
+    said = script("new-dataset", str(tmp_path), "--gpu", "l40s").stderr.splitlines()
+    assert said == ["look at gemm.csv: its times are taken to be in ms; correct unit: if they are not", WRITE]
+
+
+def test_new_dataset_names_the_gpu_that_all_its_files_name(tmp_path):
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "pid": 0, "tid": 7, "args": {"device": 0}}
+    trace = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA L4"}], "traceEvents": [kernel]}
+    (tmp_path / "step.json").write_text(json.dumps(trace))
+    run("new-dataset", tmp_path)
+    assert Dataset.load(tmp_path / "dataset.yaml").label == "recorded on NVIDIA L4"
+    (tmp_path / "dataset.yaml").unlink()
+    (tmp_path / "r.csv").write_text(ncu(["k"]))  # which may be of another
+    run("new-dataset", tmp_path)
+    assert Dataset.load(tmp_path / "dataset.yaml").label == "recorded"
+
+
+def test_inspect_says_why_a_model_cannot_be_predicted(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "frobnicator", "hidden_size": 8}')
+    found = inspect(tmp_path / "config.json", status=1)[0]
+    assert found["studies"] == [] and found["problems"][0].startswith("key model_type: unknown architecture")
 
 
 def test_new_dataset_leaves_out_files_with_names_that_no_path_can_have(tmp_path):
@@ -521,9 +557,9 @@ def test_new_dataset_leaves_out_files_with_names_that_no_path_can_have(tmp_path)
         (tmp_path / os.fsdecode(name)).write_text(ncu(["k"]))
     done = script("new-dataset", str(tmp_path))
     lines = done.stderr.splitlines()
-    assert done.returncode == 0 and len(lines) == 5
+    assert done.returncode == 0 and len(lines) == 6
     assert lines[0].startswith("left out 'a{b}.csv': a dataset.yaml cannot hold this path; rename it: at most 200")
-    assert all(line.endswith("without { } \\ and control characters") for line in lines)
+    assert all(line.endswith("without { } \\ and control characters") for line in lines[:-1])
     assert Dataset.load(tmp_path / "dataset.yaml").cases("kernel_profile") == [("kernel_profile", "good")]
 
 
@@ -531,7 +567,7 @@ def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, 
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")
     (tmp_path / "mine/a{b}.csv").write_text(ncu(["k"]))
-    with pytest.raises(InputError, match="no file in it is of a kind that a study uses"):
+    with pytest.raises(InputError, match="no case can be made of its files"):
         run("new-dataset", ".")
     (tmp_path / "mine/a{b}.csv").rename(f"{'x' * 190}.csv")
     assert run("new-dataset", ".") == "dataset.yaml\n"

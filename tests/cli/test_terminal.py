@@ -15,6 +15,12 @@ ROWS = [["a_kernel_with_a_very_long_name", "12.3", "1,000", "7.90", "DRAM"], ["b
 WORDS = st.lists(st.text("abc()/µ", min_size=1, max_size=9), min_size=1, max_size=4).map(" ".join)
 
 
+def test_a_name_that_is_cut_already_has_one_cut(printed):
+    name = "ampere_fp16_s16816gemm_fp1…ages_32x5_tn"
+    shown = printed(60, print_table, ["kernel", "time (µs)"], [[name, "x" * 30]])[1]
+    assert shown.count("…") == 1 and shown.startswith("ampere_fp16_s16816gemm_fp1…")
+
+
 @pytest.fixture
 def printed(monkeypatch, capsys):
     def show(columns, action, *arguments, **more):

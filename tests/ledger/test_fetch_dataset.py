@@ -113,7 +113,7 @@ def test_a_failed_download_is_one_line_and_the_rest_is_made(checkout, site):
     for name, file, why in (("gone", "gone.csv", "the server answered 404"), ("wrong", "other.csv", "sha256")):
         line = next(line for line in lines if line.startswith(f"traces/{name}/dataset.yaml, download[0]: "))
         assert f"{address}/{file}: could not be fetched: no mirror is set; network: " in line
-        assert why in line and "set `mirror:` to a folder that holds" in line and "place the file by hand" in line
+        assert why in line and "set `mirror:` (traces/README.md), or put the file there by hand" in line
     assert "Traceback" not in said
     assert [path.name for path in folder.iterdir() if not path.name.startswith("other.csv.part")] == ["dataset.yaml"]
 

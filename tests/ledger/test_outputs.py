@@ -423,3 +423,12 @@ figures.save(figure, {RECORD!r}, {str(tmp_path)!r})
     assert shown[0] == (tmp_path / "figure.png").read_bytes() != shown[1]
     width = int.from_bytes(shown[0][16:20], "big")
     assert cells[0].outputs[0].metadata["image/png"]["width"] == width // 2
+
+
+@pytest.mark.parametrize(("low", "high", "least"), [(4e6, 7e7, 4), (1e4, 1e9, 3), (3e6, 4e6, 0)])
+def test_a_logarithmic_axis_has_labels_though_it_spans_little(low, high, least):
+    axes = mpl.figure.Figure().subplots()
+    axes.set(xscale="log", xlim=(low, high))
+    figures.set_magnitudes(axes.xaxis, low, high, most=5)
+    labels = [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks() if low <= tick <= high]
+    assert len(labels) >= least and all(labels)

@@ -247,6 +247,21 @@ def test_equal_gaps_have_one_tick(tmp_path):
     assert all(tick == round(tick) for tick in gaps.get_xticks())
 
 
+def test_the_note_beside_the_median_covers_no_bar(tmp_path):
+    """Gaps that are all about as frequent, with a long one: the note has three lines, which bars went through."""
+    chance, start, blocks = np.random.default_rng(5), 0, []
+    for gap in [*chance.integers(300, 700, 2000), 3000]:
+        blocks.append((start, 100, 0))
+        start += 100 + int(gap)
+    result = reduce(tmp_path / "mine", array([*blocks, (start, 100, 0)]))
+    axes = run_notebook("block_scheduling", result, tmp_path)[0]["axes"]["B"]
+    axes.figure.draw_without_rendering()
+    note = axes.texts[0].get_window_extent()
+    bars = [bar.get_window_extent() for bar in axes.patches]
+    assert "longer" in axes.texts[0].get_text() and len(bars) > 5
+    assert not any(bar.x0 < note.x1 and bar.x1 > note.x0 and bar.y1 > note.y0 for bar in bars)
+
+
 @settings(max_examples=5, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 4), st.integers(0, 400))
 def test_any_launch_is_written_read_and_drawn(tmp_path_factory, blocks, sms, spread):

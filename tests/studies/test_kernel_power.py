@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from own_cases import own_case, reduced
 from support.notebooks import run_notebook
 
@@ -19,7 +20,7 @@ from gpuledger.models.power import PowerConstants, fit_power, mean_power_w, powe
 from gpuledger.models.time_model.work import attention_work, expert_work
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import read_moe
-from gpuledger.studies.kernel_power.figures import judged
+from gpuledger.studies.kernel_power.figures import draw_predictions, judged
 from gpuledger.studies.kernel_power.readings import digits_samples, kernels_share, run_s, samples
 from gpuledger.studies.kernel_power.tables import power_table, settling_table
 
@@ -161,6 +162,30 @@ def test_a_fit_says_nothing_of_types_that_it_has_not_seen():
     drawn = power_w(LAW, flop, moved, names)
     with pytest.raises(ValueError, match="at least 20 readings"):
         fit_power(flop[:19], moved[:19], names[:19], drawn[:19], 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("limit_w", "static_w", "flop", "byte"),
+    [(72, 20, 1.2, 60), (300, 60, 8, 30), (400, 90, 0.9, 90), (700, 120, 0.5, 60), (1000, 500, 1, 110)],
+)
+def test_the_law_of_a_small_gpu_comes_out_as_that_of_a_large_one(limit_w, static_w, flop, byte):
+    # Where a fit started at the limit with every kernel, no constant had an effect and all stayed where they were.
+    chance = np.random.default_rng(4)
+    moved = chance.uniform(0.05, 1.0, 60) * 0.5 * (limit_w - static_w) / (1e-12 * byte)
+    rate = chance.uniform(0.0, 1.0, 60) * 0.5 * (limit_w - static_w) / (1e-12 * flop)
+    names = np.full(60, "bf16")
+    law = PowerConstants(static_w, byte, limit_w, flop)
+    found = fit_power(rate, moved, names, power_w(law, rate, moved, names), limit_w)
+    constants = (found.static_w, found.bf16_pj_per_flop, found.dram_pj_per_byte)
+    assert constants == pytest.approx((static_w, flop, byte), rel=0.01)
+
+
+def test_readings_far_below_the_limit_are_within_the_axes():
+    rows = pd.DataFrame({"power_w": [95.0, 300.0], "predicted_w": [100.0, 290.0], "products": "bf16"})
+    rows = rows.assign(steady=True, held_back=True, kind="kernels")
+    axes = Figure().subplots()
+    draw_predictions(axes, rows, 400.0)
+    assert axes.get_xlim()[0] < 95 and axes.get_xlim()[1] > 400
 
 
 def test_shipped_constants_are_those_that_the_study_fits():

@@ -256,7 +256,16 @@ BAD = {
     "half a row": ("gemm_dtype,m,n,k,latency\nbf16,1.5,128,128,1\n", {}, r"line 2, column m: '1\.5' is not a whole"),
     "zero": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,1\nbf16,0,128,128,1\n", {}, r"line 3, column m: '0' is not"),
     "unknown type": ("gemm_dtype,m,n,k,latency\nint3,1,128,128,1\n", {}, r"no row of a known type \(found int3\)"),
-    "no type": ("gemm_dtype,m,n,k,latency\n,1,128,128,1\n", {}, r"line 2, column gemm_dtype: 'nan' is no name"),
+    "no type": (
+        "gemm_dtype,m,n,k,latency\n,1,128,128,1\n",
+        {},
+        r"line 2, column gemm_dtype: a cell that is empty or .* is no name",
+    ),
+    "n/a": (
+        "gemm_dtype,m,n,k,latency\nfp16,1,8,8,n/a\n",
+        {},
+        "line 2, column latency: a cell that is empty or says n/a",
+    ),
     "semicolons": ("gemm_dtype;m;n;k;latency\n", {}, r"line 1: its cells are separated by semicolons; .*commas"),
     "two columns": ("gemm_dtype,m,m,n,k,latency\nbf16,1,2,8,8,1\n", {}, r"line 1: two columns are called 'm'"),
     "more cells": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,64,0.1\n", {}, r"every line the same number of cells"),
@@ -503,7 +512,7 @@ def test_layers_that_cannot_be_read_are_one_line(made_up, change, message):
         (
             {"layers": "a.csv", "model": "Llama-3.1-8B"},
             "layer_name,input,tp_size,latency(ns)\nx,1,1,9\n,1,1,9\n",
-            "'nan' is no",
+            "or says n/a is no name",
         ),
         (
             {"throughput": {"softmax": "a.csv"}},

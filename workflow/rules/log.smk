@@ -1,10 +1,13 @@
 """What a run says: one line for each result that is being made, and a summary at the end. It has no rules."""
 
+import os
 import re
+import sys
 import time
 from difflib import get_close_matches
+from pathlib import Path
 
-from snakemake.logging import DefaultFormatter
+from snakemake.logging import DefaultFormatter, logger
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -75,11 +78,13 @@ class Progress(DefaultFormatter):
         return event not in MACHINERY_EVENTS and not str(record.msg).startswith(MACHINERY)
 
     def format(self, record):
-        """One line for what cannot be planned: a wrong name of a target, or of a dataset in it."""
+        """One line for what cannot be planned: a wrong name of a target, of a dataset in it, or a wrong setting."""
         kind, said = getattr(record, "exception", ""), str(record.msg)
         if kind == "MissingRuleException" and (wanted := re.search(r"No rule\sto produce (\S+) \(if", said)):
             return f"{wanted[1]}: there is no such target; {nearest_target(wanted[1])}"
         if kind == "InputFunctionException" and (line := re.search(r"WorkflowError:\s+(.+)", said)):
+            return line[1]
+        if kind == "WorkflowError" and (line := re.match(r"WorkflowError in file .+\n(.+)", said)):
             return line[1]
         return super().format(record)
 

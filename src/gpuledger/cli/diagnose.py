@@ -171,7 +171,7 @@ def _print(report: dict[str, Any]) -> None:
         return "" if value is None else brief(value, 3)
 
     headers = ["kernel", "probed", "launches", "traces", "probe memory (KB)", "kernel (ms)", "prologue + epilogue (ms)"]
-    headers += ["slowdown (1)", "+ registers", "+ spill (bytes)", "why not"]
+    headers += ["slowdown (×)", "+ registers", "+ spill (bytes)", "why not"]
     rows = []
     for entry in kernels:
         around = [entry.get(f"{part}_ms") for part in ("prologue", "epilogue")]

@@ -15,6 +15,7 @@ class Found:
     problems: list[str] = field(default_factory=list)
     #: By study, the inputs of a case that would use the file; a value None is left for the user to fill in.
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    device: str = ""  # the GPU that the file itself names
 
     @property
     def studies(self) -> list[str]:

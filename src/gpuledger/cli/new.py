@@ -52,12 +52,13 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         remedy = "rename the folder: letters, digits, '.', '_' and '-'"
         raise InputError(folder, "", f"a dataset cannot be called {name!r}", remedy)
     device = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
-    content: dict[str, Any] = {"title": name, "kind": "recorded"}
-    if device is not None:
-        content["device"] = {"name": device.title}
-    content |= {"source": "who recorded this, when and how", "license": "not stated", "studies": {}}
+    entries = recognise(folder)
+    named = {entry.device for entry in entries if entry.studies}
+    title = device.title if device is not None else named.pop() if len(named) == 1 else ""
+    content: dict[str, Any] = {"title": name, "kind": "recorded", **({"device": {"name": title}} if title else {})}
+    content |= {"source": "source not stated", "license": "not stated", "studies": {}}
     studies = content["studies"]
-    for entry in recognise(folder):
+    for entry in entries:
         place = entry.path.relative_to(folder)
         if not entry.studies:
             reason = "".join(f" ({problem})" for problem in entry.problems[:1] if problem != OTHER)
@@ -82,8 +83,10 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
             cases[_unused(stem[:60] or "case", cases)] = inputs
             if "hardware" in inputs and device is None:
                 say(f"look at {place}: predicted for {inputs['hardware'][0]}, no GPU is named (--gpu)", err=True)
+            if inputs.get("unit") == "ms":
+                say(f"look at {place}: its times are taken to be in ms; correct unit: if they are not", err=True)
     if not studies:
-        raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
+        raise InputError(folder, "", "no case can be made of its files", "see above, and gpuledger inspect FOLDER")
     files.write_text(target, as_yaml(content))
     try:
         dataset = Dataset.load(target.absolute())
@@ -93,6 +96,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         target.unlink()
         raise
     say(target)
+    say("write title, source and license into it: figures and pages name the source", err=True)
     if folder.resolve().parent.name == "traces":
         study, case = next((study, case) for study, cases in studies.items() for case in cases)
         say(f"next, for example: snakemake --cores 4 results/{name}/{study}/{case}/notebook.html", err=True)

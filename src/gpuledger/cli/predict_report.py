@@ -168,7 +168,9 @@ def report_objective(
         shown["memory (GB)"] = [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]]
         rows, right = list(zip(*shown.values(), strict=True)), range(1, len(shown))
         print_table(list(shown), rows, right=right, spare=("memory (GB)", "GPUs"))
-        say("\nPredicted, kernels alone; TTFT: a prompt alone; energy: all GPUs at their board power all the time.")
+        powered = table["joule_per_output_token_at_most"].notna().any()
+        energy = "; energy: all GPUs at their board power all the time" if powered else ""
+        say(f"\nPredicted, kernels alone; TTFT: a prompt alone{energy}.")
         say("Batches are kept full: the prompts of new requests delay the steps of the others.")
         for sentence, names in _notes_of(table, deployments).items():
             say(f"{', '.join(names)}: {sentence}")

@@ -216,11 +216,22 @@ def _json(found: Found, head: bytes) -> None:
         found.problems.append(f"it is not valid JSON ({error})")
         return
     if isinstance(content, dict) and ("architectures" in content or "model_type" in content):
-        found.format, found.content = "config.json of a model", str(content.get("model_type", ""))[:80]
-        phases = {"prefill": {"batch": 1, "input": 2048}, "decode": {"batch": 32, "context": 2048}}
-        found.cases["kernel_breakdown"] = {"model": found.path.name, "hardware": ["h100-sxm"], "phases": phases}
+        _model(found, str(content.get("model_type", ""))[:80])
     elif isinstance(content, list) and content and isinstance(content[0], dict) and "Weight" in content[0]:
         found.format, found.content = "shapes of Linear layers", f"{len(content):,} shapes"
+
+
+def _model(found: Found, kind: str) -> None:
+    from gpuledger.models.transformer import read_model
+
+    found.format, found.content = "config.json of a model", kind
+    longest = read_model(found.path).max_positions
+    # A decode step adds a token to its context.
+    phases = {
+        "prefill": {"batch": 1, "input": min(longest, 2048)},
+        "decode": {"batch": 32, "context": max(min(longest - 1, 2048), 1)},
+    }
+    found.cases["kernel_breakdown"] = {"model": found.path.name, "hardware": ["h100-sxm"], "phases": phases}
 
 
 def _title_of_timeline(head: bytes) -> str | None:
@@ -250,11 +261,13 @@ def _count_kernels(found: Found, packed: int = 1) -> None:
     if found.path.stat().st_size > WHOLE_BYTES // packed:
         return
     try:
-        kernels = read_timeline(found.path).kernels
+        timeline = read_timeline(found.path)
     except InputError:
         found.cases = {}
         raise
-    kernels = kernels[kernels["kind"] == "kernel"]
+    named = {name for name in timeline.devices if name}
+    found.device = named.pop() if len(named) == 1 else ""
+    kernels = timeline.kernels[timeline.kernels["kind"] == "kernel"]
     launches, names = int(kernels["launches"].sum()), kernels["kernel"].nunique()
     found.content = (
         f"{launches:,} launch{'es' * (launches != 1)} of {names:,} kernel{'s' * (names != 1)}, {found.content}"

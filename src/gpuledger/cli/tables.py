@@ -64,6 +64,7 @@ _TABLES = (
         {"kernel": None, "device": None, **_GPU},
     ),
     ("table of normalization kernels", "kernel rows cache time_median_ns", "normalization_roofline rows", _GPU),
+    ("table of power readings", "kernel precision flop bytes time_us power_w", "kernel_power readings", _GPU),
     ("points of a distribution of warps", "completed_percent elapsed_cycles", "warp_scheduling cdf", {}),
     ("measured steps of served models", "isl osl batch_size tp_size system model_path", "serving_time runs", _GPU),
     ("measured steps of training runs", "model gpu sequence_tokens micro_batch", "training_time runs", _GPU),

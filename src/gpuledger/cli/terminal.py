@@ -100,7 +100,8 @@ def print_table(
         shown = []
         for at in kept:
             cell, width = row[at], widths[at]
-            cell = cell if _width(cell) <= width else f"{cell[: width - 1]}…"
+            # Of a name that is cut already, what follows the cut goes first.
+            cell = cell if _width(cell) <= width else f"{cell[: width - 1].partition('…')[0]}…"
             space = " " * (width - _width(cell))
             shown.append(space + cell if at in right else cell + space)
         line = "  ".join(shown).rstrip()

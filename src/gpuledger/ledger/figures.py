@@ -15,11 +15,12 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
+from matplotlib.ticker import FuncFormatter, LogFormatter, LogFormatterSciNotation, LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from gpuledger import files
@@ -159,6 +160,13 @@ def magnitude(value: float) -> str:
         if value >= size * (1 - 1e-9):
             return f"{value / size:g}{prefix}"
     return f"{value:.12f}".rstrip("0").rstrip(".") if value < 1e-4 else f"{value:g}"
+
+
+def set_magnitudes(axis: Axis, low: float, high: float, most: int) -> None:
+    """Set the ticks of a logarithmic axis: powers of ten, and where it spans few, also 2 and 5 times these."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 20 * low else (1,), numticks=most))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
 
 
 class _Magnitudes(LogFormatter):

@@ -51,7 +51,8 @@ class PowerConstants:
     source: str = field(default="", compare=False)  # what they were fitted to
 
 
-#: Where fits start, and the bounds within which a constant has its meaning; `most_w` by the GPU's limit.
+#: Where fits start, halved until few kernels are at the limit, and the bounds within which a constant has its meaning;
+#: `most_w` by the GPU's limit.
 START = PowerConstants(300.0, 100.0, np.nan, **dict.fromkeys(FLOP_CONSTANTS.values(), 1.0))
 BOUNDS = {
     "static_w": (1.0, 5000.0),
@@ -60,6 +61,8 @@ BOUNDS = {
 }
 #: Shares of the GPU's limit that it may be held to.
 _MOST_SHARE = (0.9, 1.05)
+#: Largest share of the kernels that a fit may start with at the limit, where no other constant has an effect.
+_CAPPED = 0.25
 
 
 def power_w(
@@ -124,6 +127,8 @@ def fit_power(
     if measured_w.max() > _MOST_SHARE[0] * limit_w:  # otherwise nothing tells
         bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
     start = replace(START, most_w=limit_w)
+    while (power_w(start, flop_per_s, bytes_per_s, products) >= limit_w).mean() > _CAPPED:
+        start = replace(start, **{name: getattr(start, name) / 2 for name in BOUNDS})
     found = fit_law(
         lambda tried: power_w(tried, flop_per_s, bytes_per_s, products), start, bounds, measured_w, relative=True
     )

@@ -600,15 +600,15 @@ def test_a_name_that_says_fp8_while_nothing_states_it_is_noted(config):
 
 def test_an_unknown_architecture_is_read_as_another_at_the_readers_risk(config):
     strange = config({**LLAMA, "model_type": "lama_x", "residual_order": 0.22})
-    nearest = "'lama_x'; the nearest is llama, which knows all of its keys but residual_order: .*: llama .--treat-as.;"
+    nearest = "'lama_x'; the nearest is llama, which knows all of its keys but residual_order: .*: llama .--treat-as.$"
     with pytest.raises(InputError, match=f"unknown architecture {nearest}"):
         read_model(strange)
     # An architecture without experts is not near one with them.
     routed = config({**LLAMA, "model_type": "lama_x", "moe_of_its_own": 8}, "routed.json")
-    with pytest.raises(InputError, match="'lama_x', and none of the known ones can read its keys; known"):
+    with pytest.raises(InputError, match="'lama_x', and none of the known ones can read its keys; use a"):
         read_model(routed)
     # Nor is one that would take its own sizes.
-    with pytest.raises(InputError, match="'vit', and none of the known ones can read its keys; known"):
+    with pytest.raises(InputError, match="'vit', and none of the known ones can read its keys; use a"):
         read_model(config({"model_type": "vit", "hidden_size": 768}, "vit.json"))
     message = "'lama_x'; read as llama, at your own risk, without its keys residual_order"
     with pytest.warns(InputWarning, match=message):

@@ -191,6 +191,7 @@ def test_hfma2_constants_are_no_matrix_instructions(quantities):
             row("gpu__time_duration.sum", "byte", 5),
             r"launch 0, gpu__time_duration.sum: the unit is 'byte' where ns is expected",
         ),
+        (row("Duration", "parsec", 5), r"launch 0, gpu__time_duration.sum: the unit is 'parsec' where ns is expected"),
         (row("gpu__time_duration.sum", "ns", -5), r"-5 is negative"),
         (row("dram__bytes.sum", "inst", 5), r"the unit is 'inst' where byte is expected"),
         (row("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "inst", "5.5"), r"5.5 is not a count"),

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.ledger.download.entries import MIRRORED, Wheel
+from gpuledger.ledger.download.entries import Wheel
 from gpuledger.ledger.download.names import shown
 from gpuledger.ledger.download.partial import own_part
 from gpuledger.ledger.download.transfer import Fetched
@@ -140,10 +140,8 @@ def _from_index(wheel: Wheel, scratch: Path, target: Path, mirror: Path | None) 
     if status:
         tried = "no mirror is set" if mirror is None else f"the mirror {shown(mirror)} does not have it"
         problem = f"could not be fetched: {tried}; {_why(said.read_text('utf-8', 'replace'), wheel)}"
-        remedy = (
-            f"check the network, pip's settings and the entry, set `mirror:` to a folder that holds "
-            f"{shown(f'{MIRRORED}/{wheel.file}')}, or place the file by hand at {shown(target)}"
-        )
+        remedy = "check the network, pip's settings and the entry, set `mirror:` (traces/README.md), "
+        remedy += f"or put the file by hand at {shown(target)}"
         raise InputError(wheel.title, "", problem, remedy)
     if not (place / wheel.file).is_file():
         others = ", ".join(path.name for path in place.iterdir())

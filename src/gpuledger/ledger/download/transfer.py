@@ -238,9 +238,9 @@ class _Transfer:
                         time.sleep(min(error.pause or budget.get_backoff_time(), MAX_PAUSE_S))
         except _FailedError as error:
             problem = f"could not be fetched: {tried}; network: {error}"
-            place = shown(f"{self.address.hostname}{self.address.path}")
-            remedy = f"check connection, address and pins, set `mirror:` to a folder that holds {place}"
-            remedy += f", or place the file by hand at {shown(self.target)}"
+            remedy = (
+                "check connection, address and pins, set `mirror:` (traces/README.md), or put the file there by hand"
+            )
             raise InputError(self.target, self.url, problem, remedy) from error
 
     def attempt(self, session: requests.Session) -> None:

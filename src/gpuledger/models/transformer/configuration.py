@@ -332,7 +332,7 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     """Name the known architecture that reads a file with the fewest keys left over; of several, by name."""
     if part := NOT_MODELLED.get(str(kind).lower()):
         problem = f"{shown(kind)} is not modelled: {part}"
-        return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
+        return InputError(file, "key model_type", problem, "use a model of another architecture")
     found = []
     routed = any(re.search("expert|moe", key) for key in content)
     for name, family in FAMILIES.items():
@@ -354,12 +354,13 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     problem = f"unknown architecture {shown(kind)}"
     if not found:
         problem += ", and none of the known ones can read its keys"
-        return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
+        remedy = "use a model's complete config.json, or one of another architecture"
+        return InputError(file, "key model_type", problem, remedy)
     *_, nearest, strange = min(found)
     unread = f" but {', '.join(strange)}" if strange else ""
     remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk,"
     remedy += f" treat_as: {nearest} (--treat-as)"
-    return InputError(file, "key model_type", problem, f"{remedy}; known architectures: {', '.join(FAMILIES)}")
+    return InputError(file, "key model_type", problem, remedy)
 
 
 def _check_fixed(keys: ConfigKeys, family: ModelFamily) -> None:

@@ -59,7 +59,9 @@ class MeasuredTable:
             # Of a CSV the line, after the header; of a Parquet file the row.
             place = f"row {row + 1}" if self.path.suffix == ".parquet" else f"line {row + 2}"
             cell = self.cells[name].iloc[row]
-            raise InputError(self.path, f"{place}, column {name}", f"'{cell}' {problem}", remedy)
+            # Words such as n/a are read as empty cells.
+            said = "a cell that is empty or says n/a" if pd.isna(cell) else f"'{cell}'"
+            raise InputError(self.path, f"{place}, column {name}", f"{said} {problem}", remedy)
 
     def texts(self, name: str) -> pd.Series:
         """Return a column as texts; an empty cell is an error."""

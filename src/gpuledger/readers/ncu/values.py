@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError, warn
-from gpuledger.readers.ncu.labels import raw_name
+from gpuledger.readers.ncu.labels import raw_name, raw_names
 from gpuledger.readers.ncu.report import Report
 
 #: Units that a metric may have, by how its name ends or begins; an empty unit is accepted everywhere.
@@ -37,6 +37,10 @@ _RATE = re.compile(
 )
 
 
+def _allowed(name: str) -> set[str] | None:
+    return next((units for pattern, units in _UNITS if pattern.search(name)), None)
+
+
 class Values:
     """Values by launch.
 
@@ -56,7 +60,11 @@ class Values:
         self._units = [str(units[pair % len(units)]) for pair in pairs]
         self._places: dict[str, list[int]] = {}
         for place, pair in enumerate(pairs):
-            name = raw_name(str(labels[pair // len(units)]), self._units[place])
+            label = str(labels[pair // len(units)])
+            name = raw_name(label, self._units[place])
+            # A label of one metric is that metric, also with a unit that it cannot have.
+            if name == label and len(names := raw_names(label)) == 1 and _allowed(only := names.pop()):
+                name = only
             self._places.setdefault(name, []).append(place)
         order = np.argsort(which.astype(np.min_scalar_type(len(pairs))), kind="stable")  # small codes sort faster
         self._rows = np.split(order, np.cumsum(np.bincount(which, minlength=1))[:-1])
@@ -97,7 +105,7 @@ class Values:
         self._warn_of_texts(name)
         if name in self._found or name not in self._places:
             return self._found.setdefault(name, None)
-        allowed = next((units for pattern, units in _UNITS if pattern.search(name)), None)
+        allowed = _allowed(name)
         values = np.full(len(self.launches), np.nan)
         for place in self._places[name]:
             unit = self._units[place]

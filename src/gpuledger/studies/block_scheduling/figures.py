@@ -73,7 +73,9 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
     note = f" median {median:,} \n 5–95 %: {result['gap_cycles_p5']:,}–{result['gap_cycles_p95']:,} {beyond}"
     beside = {"transform": axes.get_xaxis_transform(), "ha": "left" if right else "right", "va": "top"}
     axes.text(median, 0.98, note, fontsize=7.5, **beside)
-    axes.set_ylim(0, (1.6 if rest else 1.45) * share.max())
+    # The note covers the upper half of its side, or the upper third.
+    beneath = share[gaps["high_cycles"] > median] if right else share[gaps["low_cycles"] < median]
+    axes.set_ylim(0, max(1.05 * share.max(), (2.3 if rest else 1.7) * beneath.max(initial=0)))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.locator_params(axis="x", nbins=5, integer=True, min_n_ticks=1)
 

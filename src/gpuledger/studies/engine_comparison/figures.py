@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, slug
@@ -104,8 +104,7 @@ def draw_changes(axes: Axes, part: pd.DataFrame, result: CaseResult) -> ScalarMa
 
 def _name_sizes(axes: Axes, starts: np.ndarray, edges: np.ndarray, words: tuple[str, str]) -> None:
     axes.set(xscale="log", xlim=edges[[0, -1]], ylabel=words[0], xlabel=words[1])
-    axes.xaxis.set_major_locator(LogLocator(numticks=3 if figures.for_columns else 5))
-    axes.xaxis.set_minor_locator(NullLocator())
+    figures.set_magnitudes(axes.xaxis, *edges[[0, -1]], most=3 if figures.for_columns else 5)
     step = max(1, -(-len(starts) // 6))
     axes.set_yticks(np.arange(len(starts))[::step] + 0.5, [f"{value:,.0f}" for value in starts[::step]])
     axes.tick_params(length=2)

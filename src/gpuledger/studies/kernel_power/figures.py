@@ -50,7 +50,8 @@ def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
     """Draw predicted over measured power of held-back steady readings."""
     rows = judged(data)
     # From the least reading or prediction: no mark is cut off.
-    ends = np.array([0.95 * rows[["power_w", "predicted_w"]].min(axis=None), 1.05 * limit_w])
+    least = 0.95 * np.nanmin(rows[["power_w", "predicted_w"]], initial=np.inf)
+    ends = np.array([min(0.4 * limit_w, least), 1.05 * limit_w])
     axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     for name, color in PRODUCTS.items():
         part = rows[rows["products"] == name]

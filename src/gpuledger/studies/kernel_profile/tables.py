@@ -223,5 +223,5 @@ def table_for_people(table: pd.DataFrame) -> pd.DataFrame:
         if (table["launches"] != table["baseline_launches"].fillna(0)).any():
             shown["launches before"] = table["baseline_launches"]
         shown["before (µs)"] = table["baseline_time_s"] * 1e6
-        shown["speedup (1)"] = table["speedup"]
+        shown["speedup (×)"] = table["speedup"]
     return shown.loc[:, shown.notna().any()]

@@ -196,8 +196,8 @@ def draw_map(axes: Axes, data: pd.DataFrame, group: str) -> ScalarMappable:
         style = {"fill": False, "edgecolor": figures.VERMILLION, "linewidth": 1.5, "zorder": 4, "clip_on": False}
         axes.add_patch(Rectangle((edges[column], row), edges[column + 1] - edges[column], 1, **style))
     axes.set(xscale="log", xlim=edges[[0, -1]])
-    axes.xaxis.set_major_locator(LogLocator(numticks=8 // axes.get_subplotspec().get_gridspec().ncols + 2))
-    axes.xaxis.set_minor_locator(NullLocator())
+    columns = axes.get_subplotspec().get_gridspec().ncols
+    figures.set_magnitudes(axes.xaxis, *edges[[0, -1]], most=8 // columns + 2)
     step = max(1, len(m) // 8)
     axes.set_yticks(np.arange(len(m))[::step] + 0.5, [f"{value:,}" for value in m[::step]])
     axes.tick_params(length=2)
