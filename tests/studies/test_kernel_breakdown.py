@@ -55,7 +55,8 @@ NVL_AX = SourceChip(32 * 2048 * 2.5e9, 342 * 2**30, 2.5e9, 36 * 2**20)
 
 @pytest.fixture(scope="module")
 def source_times():
-    return source_model.source_times(source_model.layers_of(LLAMA, PHASES), NVL_AX).set_index(["phase", "kernel"])
+    layers = pd.concat([source_model.layers_of(LLAMA, phase, **given) for phase, given in PHASES.items()])
+    return source_model.source_times(layers.reset_index(drop=True), NVL_AX).set_index(["phase", "kernel"])
 
 
 def reduce(file, name, **knobs):
@@ -198,9 +199,10 @@ def test_theoretical_tile_fits_and_square_keeps_the_outputs(m, n, k, cache, batc
 
 def test_many_shapes_at_once_are_the_same_as_one_by_one():
     tokens, batches = np.array([100, 3000, 8192]), np.array([1, 7, 256])
-    together = source_model.source_times(source_model.decode_layers(LLAMA, batches, tokens), NVL_AX)
+    together = source_model.source_times(source_model.layers_of(LLAMA, "decode", batch=batches, context=tokens), NVL_AX)
     for shape, (batch, context) in enumerate(zip(batches, tokens, strict=True)):
-        alone = source_model.source_times(source_model.decode_layers(LLAMA, int(batch), int(context)), NVL_AX)
+        one = source_model.layers_of(LLAMA, "decode", batch=int(batch), context=int(context))
+        alone = source_model.source_times(one, NVL_AX)
         own = together[together["shape"] == shape].drop(columns="shape").reset_index(drop=True)
         pd.testing.assert_frame_equal(own, alone.drop(columns="shape"))
 

@@ -2,6 +2,7 @@
 
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Parallel, Precision, decode, kernels, prefill
+from gpuledger.models.transformer.kernels import FUSIONS
 from gpuledger.readers.gpus import find_gpu
 
 
@@ -25,10 +26,11 @@ def check_counts(model, parameters, bytes_per_token):
         assert predict(kernels(model, step), find_gpu("h100-sxm"))["time_s"].gt(0).all()
 
 
-def check_products(model):
-    """Check that every weight is multiplied once for each token."""
-    for parallel, fused in ((Parallel(), True), (Parallel(pipeline=2), False)):
+def check_products(model, beside=0):
+    """Check that every weight is multiplied once for each of 33 tokens, beside so many other multiplications."""
+    selected = frozenset({"sparse_prompts"})  # else an indexer's short prompts attend to everything
+    for parallel, fused in ((Parallel(), FUSIONS | selected), (Parallel(pipeline=2), selected)):
         frame = kernels(model, prefill(11, 3), parallel, Precision(), fused)
         gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
         head = 3 * model.vocab * model.hidden
-        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head
+        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head + beside

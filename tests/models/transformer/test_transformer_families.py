@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import json
 import re
 import warnings
 from dataclasses import replace
@@ -10,11 +11,12 @@ import pytest
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
-from transformer_counts import multiplied_per_token
+from test_transformer_models import GEMMA3_4B, PHI4_MINI, QWEN15_MOE
+from transformer_counts import check_products
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.models.time_model.step import predict
-from gpuledger.models.transformer import Parallel, Precision, decode, kernels, mixed, prefill, read_model
+from gpuledger.models.transformer import Parallel, decode, kernels, mixed, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
 
 V4_FLASH = {
@@ -262,13 +264,9 @@ def test_rounded_counts(config, name):
 @pytest.mark.parametrize("name", ALL)
 def test_every_weight_is_multiplied_once_per_token(config, name):
     model = read_model(config(ALL[name]))
-    # Hyper-connections have a projection in the head, too.
-    head = 3 * model.vocab * model.hidden + 33 * 4 * 4 * model.hidden * name.startswith("DeepSeek")
-    head += 33 * 35 * 256 * model.hidden * (name == "gemma-4-E2B")  # embeddings of layers come from the token's, too
-    for parallel, fused in ((Parallel(), True), (Parallel(pipeline=2), False)):
-        frame = kernels(model, prefill(11, 3), parallel, Precision(), fused)
-        gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
-        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head
+    # Hyper-connections have a projection in the head, too; embeddings of layers come from the token's.
+    beside = 16 * name.startswith("DeepSeek") + 35 * 256 * (name == "gemma-4-E2B")
+    check_products(model, 33 * beside * model.hidden)
     halves = kernels(model, decode(1000, 4), Parallel(tensor=2, expert=2))
     assert (halves[["macs", "weight_bytes", "read_bytes", "write_bytes", "cache_bytes"]] >= 0).all().all()
 
@@ -502,11 +500,9 @@ def test_blocks_side_by_side_share_a_sum(config, name):
     model = read_model(config(content))
     assert model.parameters == parameters and {group.norms for group in model.layers} == {norms}
     count = model.layer_count
+    check_products(model)
     for fused in (True, False):
         frame = kernels(model, prefill(11, 3), fused=fused)
-        gemms = frame[frame["kind"].eq("gemm") & ~frame["kernel"].str.startswith("attention_")]
-        head = 3 * model.vocab * model.hidden
-        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head
         assert launches(frame, "attn_norm") == launches(frame, "attn_residual") == count
         assert launches(frame, "ffn_norm") == (norms - 1) * count
     if name != "falcon-7b":  # 71 heads
@@ -688,8 +684,30 @@ def test_what_is_not_modelled_is_refused(config):
     refused(config, {**LLAMA, "quantization_config": mixed_up}, "quantized_layers: it is missing")
 
 
-HOSTILE = (-1, 0, 10**400, -(10**400), 1.5, float("nan"), float("inf"), "x", "9" * 400, [], [{}], {"a": {}}, None, True)
+HOSTILE = (
+    -1,
+    0,
+    10**400,
+    -(10**400),
+    1.5,
+    float("nan"),
+    float("inf"),
+    "x",
+    "9" * 400,
+    3,
+    [],
+    [{}],
+    [[1], None],
+    {"a": {}},
+    None,
+    True,
+)
 OF_FAMILY = {name: ALL[name] for name in ("DeepSeek-V4-Flash", "gemma-4-26B-A4B", "MiniMax-M3", "MiMo-V2-Flash")} | {
+    **{"Qwen1.5-MoE": QWEN15_MOE, "Phi-4-mini": PHI4_MINI, "gemma-3-4b": GEMMA3_4B},
+    **{
+        name: json.loads((ROOT / f"resources/models/{name}.json").read_text("utf-8"))
+        for name in ("DeepSeek-V3", "gpt2")
+    },
     **{name: ALL[name] for name in ("Step-3.7-Flash of the hub", "Kimi-K3", "Kimi-Linear-48B-A3B")},
     "mixed precision": {
         **LLAMA,

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformer_counts import multiplied_per_token
+from transformer_counts import check_products
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.moe import expert_loads
@@ -188,12 +188,7 @@ def test_training_flops_with_the_conventions_of_verl(kind, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_weight_is_multiplied_once_per_token(name):
-    model = MODELS[name]
-    used = multiplied_per_token(model)
-    frame = kernels(model, prefill([7, 300], [1, 3]))
-    for shape, tokens, logits in ((0, 7, 1), (1, 900, 3)):
-        gemms = frame[(frame["shape"] == shape) & frame["kind"].isin(GEMM)]
-        assert passes(gemms) == tokens * used + logits * model.vocab * model.hidden
+    check_products(MODELS[name])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,7 +11,6 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.simulate.cases import CASES, SimulatedLaunch, simulate_launch
 from gpuledger.models.simulate.normalization import write_case
 from gpuledger.readers import neutrino
-from gpuledger.readers.neutrino.event_log import SECTIONS
 from gpuledger.readers.neutrino.records import DMAT_ACCESS
 
 LOG = logging.getLogger("gpuledger")
@@ -55,73 +54,37 @@ def write_launch(
             shared_bytes=kernel.shared_bytes,
             sections=[("warp", launch.records)],
         )
-    neutrino.write_event_log(event_log, describe_launch(launch, trace), VERSION)
+    if counted := isinstance(launch.records, pd.DataFrame):
+        # The .dmat was made of a trace with a record for each access of each thread.
+        level, units = "thread", kernel.threads
+        unit_bytes = DMAT_ACCESS.itemsize * -(-int(launch.records["count"].sum()) // (kernel.blocks * units))
+    else:
+        level, (_, units, slots) = "warp", launch.records.shape
+        unit_bytes = slots * launch.records.dtype.itemsize
+    about = {"time_ns": TIME_NS, "function": launch.function, "location": "simulated.py:1"}
+    tensors = [
+        {"tensor": tensor.name, "address": tensor.address, "bytes": tensor.size_bytes, "shape": tensor.shape, **about}
+        for tensor in launch.tensors
+    ]
+    # Prologue and epilogue are not simulated and take no time.
+    log = neutrino.log_of_launch(
+        *(kernel, level, units, unit_bytes, tensors, f"{ORIGIN} "),
+        time_ns=TIME_NS,
+        kernel=kernel.name,
+        shared_bytes=kernel.shared_bytes,
+        counted_bytes=unit_bytes if counted else None,
+        file=f"result/{trace.with_suffix('.bin').name}",
+        file_bytes=HEADER_BYTES + kernel.blocks * units * unit_bytes,
+        prologue_ms=0.0,
+        kernel_ms=1e3 * launch.cycles / launch.machine.clock_hz,
+        epilogue_ms=0.0,
+    )
+    neutrino.write_event_log(event_log, log, VERSION)
     if not launch.tensors:
         return [trace, event_log]
     tensor_trace = Path(tensor_trace or directory / "tensor.trace")
-    tensors = pd.DataFrame(
-        {
-            "tensor": [tensor.name for tensor in launch.tensors],
-            "address": [tensor.address for tensor in launch.tensors],
-            "bytes": [tensor.size_bytes for tensor in launch.tensors],
-            "shape": [tensor.shape for tensor in launch.tensors],
-            "time_ns": TIME_NS,
-            "function": launch.function,
-            "location": "simulated.py:1",
-        }
-    )
     neutrino.write_tensor_trace(tensor_trace, tensors)
     return [trace, event_log, tensor_trace]
-
-
-def describe_launch(launch: SimulatedLaunch, trace: Path) -> neutrino.EventLog:
-    """Return a launch's event.log. Prologue and epilogue are not simulated and take no time."""
-    kernel, records = launch.kernel, launch.records
-    if counted := isinstance(records, pd.DataFrame):
-        # The .dmat was made of a trace with a record for each access of each thread.
-        units = kernel.threads
-        unit_bytes = DMAT_ACCESS.itemsize * -(-int(records["count"].sum()) // (kernel.blocks * units))
-    else:
-        units, unit_bytes = records.shape[1], records.shape[2] * records.dtype.itemsize
-    total_bytes = kernel.blocks * units * unit_bytes
-    section = {
-        "launch": 0,
-        "section": 0,
-        "level": "thread" if counted else "warp",
-        "blocks": kernel.blocks,
-        "units_per_block": units,
-        "bytes_per_unit": unit_bytes,
-        "total_bytes": total_bytes,
-    }
-    row = {
-        "time_ns": TIME_NS,
-        "kernel": kernel.name,
-        "grid": kernel.grid,
-        "block": kernel.block,
-        "shared_bytes": kernel.shared_bytes,
-        "parameters": tuple(tensor.address for tensor in launch.tensors),
-        "counted_bytes": unit_bytes if counted else None,
-        "probe_bytes": total_bytes,
-        "outcome": "succeed",
-        "code": 0,
-        "file": f"result/{trace.with_suffix('.bin').name}",
-        "file_bytes": HEADER_BYTES + total_bytes,
-        "prologue_ms": 0.0,
-        "kernel_ms": 1e3 * launch.cycles / launch.machine.clock_hz,
-        "epilogue_ms": 0.0,
-    }
-    memory = [
-        {"call": "cuMemAlloc_v2", "status": 0, "address": tensor.address, "bytes": tensor.size_bytes}
-        for tensor in launch.tensors
-    ]
-    return neutrino.EventLog(
-        launches=pd.DataFrame([row]).astype({"grid": object, "block": object, "parameters": object}),
-        sections=pd.DataFrame([section], columns=list(SECTIONS)),
-        memory=pd.DataFrame(memory, columns=["call", "status", "address", "bytes"]),
-        version=VERSION,
-        pid=1,
-        command=f"{ORIGIN} ",
-    )
 
 
 def simulate_dataset(dataset: Dataset) -> dict[Path, str]:

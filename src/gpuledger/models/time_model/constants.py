@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -244,22 +243,20 @@ class Entry(NamedTuple):
 
 
 #: What the constants of a kind of kernel are held in.
-KINDS = MappingProxyType(
-    {
-        "gemm": Constants,
-        "prefill": PrefillConstants,
-        "decode": DecodeConstants,
-        "moe": MoeConstants,
-        "collective": CollectiveConstants,
-        "convolution": ConvolutionConstants,
-        "chunked_rule": ChunkedConstants,
-        "state_update": UpdateConstants,
-        "encoder": EncoderConstants,
-        "quantise": QuantiseConstants,
-        "bmm": ProductConstants,
-        "sparse": SparseConstants,
-    }
-)
+KINDS = {
+    "gemm": Constants,
+    "prefill": PrefillConstants,
+    "decode": DecodeConstants,
+    "moe": MoeConstants,
+    "collective": CollectiveConstants,
+    "convolution": ConvolutionConstants,
+    "chunked_rule": ChunkedConstants,
+    "state_update": UpdateConstants,
+    "encoder": EncoderConstants,
+    "quantise": QuantiseConstants,
+    "bmm": ProductConstants,
+    "sparse": SparseConstants,
+}
 #: Columns that say whose constants a row holds; together they name it.
 KEYS = ("kind", "gpu", "framework", "kernel", "precision")
 #: Columns that say how many shapes were held back from the fit, and their mean absolute error (%).

@@ -30,7 +30,6 @@ here (22.3 to 16.4 %).
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,29 +42,27 @@ if TYPE_CHECKING:
     from gpuledger.models.time_model.decode_law import DecodeConstants
 
 #: Where fits start, by pattern; a constant that is not named here has no effect.
-STARTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        "whole": {
-            "launch_s": 6e-6,
-            "block_s": 2e-6,
-            "cache_bytes_per_clock": 50.0,
-            "dram_share": 0.8,
-            "row_s": 1e-7,
-            "step_s": 3e-6,
-            "several_s": 1e-6,
-            "split_s": 1e-6,
-        },
-        "latent": {
-            "launch_s": 6e-6,
-            "block_s": 2e-6,
-            "dram_share": 0.8,
-            "row_s": 1e-7,
-            "step_s": 1e-7,
-            "combine_s": 2e-6,
-            "split_s": 1e-7,
-        },
-    }
-)
+STARTS: Mapping[str, Mapping[str, float]] = {
+    "whole": {
+        "launch_s": 6e-6,
+        "block_s": 2e-6,
+        "cache_bytes_per_clock": 50.0,
+        "dram_share": 0.8,
+        "row_s": 1e-7,
+        "step_s": 3e-6,
+        "several_s": 1e-6,
+        "split_s": 1e-6,
+    },
+    "latent": {
+        "launch_s": 6e-6,
+        "block_s": 2e-6,
+        "dram_share": 0.8,
+        "row_s": 1e-7,
+        "step_s": 1e-7,
+        "combine_s": 2e-6,
+        "split_s": 1e-7,
+    },
+}
 
 # Heads of a block; before Hopper, blocks by value dimensions, and tokens of a step.
 _ROWS, _CUTS, _STEP = 64, 2, 64

@@ -48,7 +48,6 @@ some kernels of vLLM's, the height for tokens rounded down to a power of two, as
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -61,21 +60,19 @@ from gpuledger.models.time_model.triton_tiles import triton_tiles
 from gpuledger.readers.gpus import Gpu
 
 #: By data type: bytes of a weight with its scales, of an activation, and the precision of the products.
-DTYPES: Mapping[str, tuple[float, float, str]] = MappingProxyType(
-    {
-        "bf16": (2, 2, "bf16"),
-        "fp8": (1, 1, "fp8"),
-        "fp8_block": (1, 1, "fp8"),
-        "nvfp4": (0.5625, 0.5625, "fp4"),
-        "w4a16_mxfp4": (0.53125, 2, "bf16"),
-        "mxfp4_as_bf16": (2, 2, "bf16"),
-        "int4_wo": (0.53125, 2, "bf16"),
-        "w8a16": (1, 2, "bf16"),
-        "w4a8_mxfp4_mxfp8": (0.53125, 1, "fp8"),
-        "w4a8_mxfp4_fp8": (0.53125, 1, "fp8"),
-        "w4afp8": (0.53125, 1, "fp8"),
-    }
-)
+DTYPES: Mapping[str, tuple[float, float, str]] = {
+    "bf16": (2, 2, "bf16"),
+    "fp8": (1, 1, "fp8"),
+    "fp8_block": (1, 1, "fp8"),
+    "nvfp4": (0.5625, 0.5625, "fp4"),
+    "w4a16_mxfp4": (0.53125, 2, "bf16"),
+    "mxfp4_as_bf16": (2, 2, "bf16"),
+    "int4_wo": (0.53125, 2, "bf16"),
+    "w8a16": (1, 2, "bf16"),
+    "w4a8_mxfp4_mxfp8": (0.53125, 1, "fp8"),
+    "w4a8_mxfp4_fp8": (0.53125, 1, "fp8"),
+    "w4afp8": (0.53125, 1, "fp8"),
+}
 #: Heights of tiles.
 TILES = (8, 16, 32, 64, 128, 256)
 #: What decides on the size of tiles: the best; choices per expert up to that height; what engines ship for Triton;

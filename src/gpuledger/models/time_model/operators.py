@@ -19,7 +19,6 @@ kernels do.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -52,15 +51,13 @@ L2_REACH = 0.5
 
 
 #: Units of the constants.
-UNITS: Mapping[str, str] = MappingProxyType(
-    {
-        "launch_s": "s",
-        "dram_share": "1",
-        "l2_bytes_per_cycle": "byte/cycle",
-        "accesses_per_cycle": "1/cycle",
-        "step_cycles": "cycle",
-    }
-)
+UNITS: Mapping[str, str] = {
+    "launch_s": "s",
+    "dram_share": "1",
+    "l2_bytes_per_cycle": "byte/cycle",
+    "accesses_per_cycle": "1/cycle",
+    "step_cycles": "cycle",
+}
 
 
 @dataclass(frozen=True)
@@ -77,16 +74,14 @@ class Law:
 #: Laws by operator. `norm`: x twice, then y. `activation`: gate and value, then y. `rope`: x, its cosine or sine, y.
 #: `softmax`: PyTorch's reads a row for its maximum, for the sum, and to write. `layernorm`: torch.compile's, which
 #: reads a row again, out of L1 while the rows of the blocks on an SM (about eight) fit it.
-LAWS: Mapping[str, Law] = MappingProxyType(
-    {
-        "norm": Law(accesses=3, step_values=1024, passes=2),
-        "activation": Law(accesses=3, step_values=1024),
-        "rope": Law(accesses=3, step_values=1024),
-        "softmax": Law(rereads=2),
-        "layernorm": Law(rereads=1, reread_row_bytes=16384),
-        "vectorised": Law(),
-    }
-)
+LAWS: Mapping[str, Law] = {
+    "norm": Law(accesses=3, step_values=1024, passes=2),
+    "activation": Law(accesses=3, step_values=1024),
+    "rope": Law(accesses=3, step_values=1024),
+    "softmax": Law(rereads=2),
+    "layernorm": Law(rereads=1, reread_row_bytes=16384),
+    "vectorised": Law(),
+}
 
 
 def operator_times(

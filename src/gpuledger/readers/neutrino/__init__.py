@@ -41,4 +41,4 @@ from gpuledger.readers.neutrino.records import (
 from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace, write_tensor_trace
 from gpuledger.readers.neutrino.trace import TraceWarning, open_trace
 from gpuledger.readers.neutrino.write import write_trace
-from gpuledger.readers.neutrino.write_event_log import write_event_log
+from gpuledger.readers.neutrino.write_event_log import log_of_launch, write_event_log

@@ -14,7 +14,8 @@ import numpy as np
 
 from gpuledger.files import write_text
 from gpuledger.readers.neutrino.event_log import LAUNCHES, EventLog
-from gpuledger.readers.neutrino.layout import Version
+from gpuledger.readers.neutrino.layout import LaunchShape, Version
+from gpuledger.readers.neutrino.records import Level
 
 if TYPE_CHECKING:  # the recorder writes logs on machines without pandas
     import pandas as pd
@@ -61,6 +62,30 @@ def write_event_log(path: str | Path, log: EventLog, version: Version | None = N
     if any("\n" in line or "\0" in line for line in lines):
         raise ValueError("a text contains a line feed or a zero byte")
     write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def log_of_launch(
+    shape: LaunchShape, level: Level, units: int, unit_bytes: int, tensors: Rows, command: str, **launch: Any
+) -> EventLog:
+    """Return the log of a process with one launch, whose probe saved one section; its tables are lists of rows.
+
+    Parameters
+    ----------
+    level, units, unit_bytes : str, int, int
+        Of the section: its threads or warps per block, and the bytes of each.
+    tensors : list of mapping
+        ``address`` and ``bytes``, as for :func:`gpuledger.readers.neutrino.write_tensor_trace`: what the process
+        allocates and hands to the kernel.
+    **launch
+        Further columns of the launch.
+    """
+    total = shape.blocks * units * unit_bytes
+    section = {"launch": 0, "section": 0, "level": level, "blocks": shape.blocks, "units_per_block": units}
+    row = {"grid": shape.grid, "block": shape.block, "parameters": tuple(tensor["address"] for tensor in tensors)}
+    row |= {"probe_bytes": total, "outcome": "succeed", "code": 0, **launch}
+    memory = [{"call": "cuMemAlloc_v2", "status": 0, **tensor} for tensor in tensors]
+    sections = [section | {"bytes_per_unit": unit_bytes, "total_bytes": total}]
+    return EventLog([row], sections, memory, benchmark="original_ms" in row, pid=1, command=command)
 
 
 def _rows(table: pd.DataFrame | Rows) -> Rows:

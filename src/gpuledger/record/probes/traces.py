@@ -54,21 +54,22 @@ def write_directory(
         )
     elif trace == "dmat":
         neutrino.write_dmat(result, *count_accesses(records))
-    log = describe_trace(launched, name, result, benchmark)
-    neutrino.write_event_log(folder / "event.log", log, VERSION)
+    now, unit_bytes = time.time_ns() // 256 * 256, records.shape[2] * records.dtype.itemsize
+    about = {"function": work.function, "location": f"{work.source}:1", "time_ns": now - 1}
     tensors = [
-        {
-            "tensor": tensor.name,
-            "address": launched.addresses[tensor.name],
-            "bytes": tensor.size_bytes,
-            "shape": tensor.shape,
-            "time_ns": log.launches[0]["time_ns"] - 1,
-            "function": work.function,
-            "location": f"{work.source}:1",
-        }
-        for tensor in work.tensors
+        {"tensor": t.name, "address": launched.addresses[t.name], "bytes": t.size_bytes, "shape": t.shape, **about}
+        for t in work.tensors
     ]
     neutrino.write_tensor_trace(folder / "tensor.trace", tensors)
+    launch = {f"{part}_ms": getattr(launched, f"{part}_ms") for part in ("prologue", "kernel", "epilogue")}
+    launch |= {"time_ns": now, "kernel": work.function, "shared_bytes": launched.dynamic_bytes}
+    launch["counted_bytes"] = unit_bytes if tool_of.cap is None else None
+    if result.is_file():
+        launch |= {"file": f"result/{result.name}", "file_bytes": result.stat().st_size}
+    if benchmark:
+        launch |= {"original_ms": launched.original_ms, "impact": launched.kernel_ms / launched.original_ms}
+    log = neutrino.log_of_launch(work, tool_of.level, records.shape[1], unit_bytes, tensors, ORIGIN, **launch)
+    neutrino.write_event_log(folder / "event.log", log, VERSION)
     kernel = folder / "kernel" / f"0_{hashlib.sha1(work.function.encode()).hexdigest()}"
     builds = {"probed": launched.probed, "pruned": launched.plain}
     write_process_log(kernel / "process.log", ProcessLog(work.function, builds, objdump="compiled by NVRTC"))
@@ -91,56 +92,3 @@ def count_accesses(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     first = np.flatnonzero(np.r_[len(pairs) > 0, (pairs[1:] != pairs[:-1]).any(axis=1)][: len(pairs)])
     counts = np.diff(np.r_[first, len(pairs)]).astype(np.uint32)
     return pairs[first, 0], pairs[first, 1], counts
-
-
-def describe_trace(launched: Launched, tool: str, result: Path, benchmark: bool) -> neutrino.EventLog:
-    """Return a launch's event.log with lists of rows as tables; `result` is the trace, or the folder without one."""
-    work, records = launched.workload, launched.records[tool]
-    blocks, units, slots = records.shape
-    unit_bytes = slots * records.dtype.itemsize
-    row = {
-        "time_ns": time.time_ns() // 256 * 256,
-        "kernel": work.function,
-        "grid": work.grid,
-        "block": work.block,
-        "shared_bytes": launched.dynamic_bytes,
-        "parameters": tuple(launched.addresses.values()),
-        "counted_bytes": unit_bytes if TOOLS[tool].cap is None else None,
-        "probe_bytes": records.nbytes,
-        "outcome": "succeed",
-        "code": 0,
-        "prologue_ms": launched.prologue_ms,
-        "kernel_ms": launched.kernel_ms,
-        "epilogue_ms": launched.epilogue_ms,
-    }
-    if result.is_file():
-        row |= {"file": f"result/{result.name}", "file_bytes": result.stat().st_size}
-    if benchmark:
-        row |= {"original_ms": launched.original_ms, "impact": launched.kernel_ms / launched.original_ms}
-    section = {
-        "launch": 0,
-        "section": 0,
-        "level": TOOLS[tool].level,
-        "blocks": blocks,
-        "units_per_block": units,
-        "bytes_per_unit": unit_bytes,
-        "total_bytes": records.nbytes,
-    }
-    memory = [
-        {
-            "call": "cuMemAlloc_v2",
-            "status": 0,
-            "address": launched.addresses[tensor.name],
-            "bytes": tensor.size_bytes,
-        }
-        for tensor in work.tensors
-    ]
-    return neutrino.EventLog(
-        launches=[row],
-        sections=[section],
-        memory=memory,
-        version=VERSION,
-        benchmark=benchmark,
-        pid=1,
-        command=ORIGIN,
-    )

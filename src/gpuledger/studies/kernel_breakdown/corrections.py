@@ -5,7 +5,6 @@ effect on the time of a phase is the ratio of the two whole models.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -28,55 +27,49 @@ MODELLED = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Error:
-    """An error of the notebook: its number (0: all together), the quantity and unit it affects, and its cause."""
-
-    number: int
-    quantity: str
-    unit: str
-    why: str
-
-
-ERRORS: Mapping[str, Error] = {
-    "all": Error(0, "time of a pass", "s", "all errors together, and ideal tiles without overhead"),
-    "grouping": Error(
+#: Errors of the notebook: number (0: all together), the quantity and unit that it affects, and its cause.
+ERRORS: Mapping[str, tuple[int, str, str, str]] = {
+    "all": (0, "time of a pass", "s", "all errors together, and ideal tiles without overhead"),
+    "grouping": (
         1,
         "attention with the keyword spelled correctly, per layer",
         "MAC",
         "the misspelled keyword qrouped_q has no effect; spelled correctly, it would count queries again for every "
         "head of their group, although hidden_size already includes all heads",
     ),
-    "chunk_attention": Error(
+    "chunk_attention": (
         2,
         "attention of the decoding requests, per layer",
         "MAC",
         "n is head_dim × kv_heads instead of the context, so the work does not depend on the context",
     ),
-    "traffic": Error(
+    "traffic": (
         3,
         "traffic of the modelled kernels, all layers",
         "byte",
         "activations are never read and outputs never written; the cache is read in a separate row",
     ),
-    "mask": Error(
-        4, "attention without a causal mask, per layer", "MAC", "a token attends to itself and to earlier tokens only"
+    "mask": (
+        4,
+        "attention without a causal mask, per layer",
+        "MAC",
+        "a token attends to itself and to earlier tokens only",
     ),
-    "bytes": Error(5, "weights of all layers, printed as bytes", "byte", "numbers of values are printed as bytes"),
-    "multiples": Error(
+    "bytes": (5, "weights of all layers, printed as bytes", "byte", "numbers of values are printed as bytes"),
+    "multiples": (
         6,
         "MACs of all layers, printed in T",
         "MAC",
         "M, G and T of operations are powers of 1000; the notebook divides by powers of 1024",
     ),
-    "chunk_context": Error(
+    "chunk_context": (
         7,
         "mean context before a chunk",
         "token",
         "a cost that is linear in the context has its mean over the chunks at half the input, not at input/√3",
     ),
-    "left_out_macs": Error(8, "matrix work of the pass, no causal mask", "MAC", "the LM head is missing"),
-    "left_out_time": Error(
+    "left_out_macs": (8, "matrix work of the pass, no causal mask", "MAC", "the LM head is missing"),
+    "left_out_time": (
         8,
         "time of the modelled kernels",
         "s",
@@ -107,7 +100,7 @@ def corrections(model: SourceModel, chip: SourceChip, phases: Mapping[str, Any],
     """
     found = []
     for phase in (phase for phase, given in phases.items() if source_model.has_phase(phase, given)):
-        own = source_times(source_model.layers_of(model, {phase: phases[phase]}), chip)
+        own = source_times(source_model.layers_of(model, phase, **phases[phase]), chip)
         right = rows[rows["phase"] == phase]
         sizes = [*_of_the_pass(model, chip, own, right)]
         if phase == "prefill":
@@ -115,8 +108,8 @@ def corrections(model: SourceModel, chip: SourceChip, phases: Mapping[str, Any],
         if phase == "chunked_prefill":
             sizes += _of_a_chunk(model, own, Chunk(**phases[phase]))
         for name, claimed, value in sizes:
-            error = ERRORS[name]
-            found.append((error.number, name, phase, error.quantity, claimed, value, error.unit, error.why))
+            number, quantity, unit, why = ERRORS[name]
+            found.append((number, name, phase, quantity, claimed, value, unit, why))
     columns = ["error", "name", "phase", "quantity", "source_value", "right_value", "unit", "why"]
     table = pd.DataFrame(found, columns=columns).astype({"source_value": float, "right_value": float})
     # Counts are exact; the last digits of times and ratios depend on the machine.

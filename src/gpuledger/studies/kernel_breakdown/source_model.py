@@ -6,7 +6,7 @@ larger of m·k·n·batch over the chip's MAC/s and of the bytes of the tiles of 
 :mod:`gpuledger.studies.kernel_breakdown.tiling`) over the bandwidth.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,8 +24,6 @@ ROOT_3 = 1.73
 
 #: An integer for one shape, or an integer array of shape (shapes,).
 Size = int | np.ndarray
-#: Phases that it supports.
-PHASES = ("prefill", "decode", "chunked_prefill")
 
 #: Kinds of kernels: a product with weights, a product with the cache, a cache read, and a cache access that is free.
 WEIGHTS, ATTENTION, CACHE, ASYNC = "weights", "attention", "cache", "cache, asynchronous"
@@ -132,32 +130,27 @@ def _attention(prefix: str, m: Size, n: Size, batch: Size, model: SourceModel) -
     return [(f"{prefix}{part}", ATTENTION, m, model.hidden, n, batch) for part in ("scores", "values")]
 
 
-def prefill_layers(model: SourceModel, batch: Size, tokens: Size) -> pd.DataFrame:
-    """Return the kernels of one layer of prefill; see :func:`_layers`."""
-    kernels = [
-        ("qkv", WEIGHTS, tokens, model.hidden, model.qkv, batch),
-        *_attention("attention_", tokens, tokens, batch, model),
-        *_weights(tokens, batch, model),
-        ("kv_store", ASYNC, tokens, model.head_dim, 2 * model.kv_heads, batch),
+def _prefill(model: SourceModel, batch: Size, input: Size) -> list[tuple]:
+    return [
+        ("qkv", WEIGHTS, input, model.hidden, model.qkv, batch),
+        *_attention("attention_", input, input, batch, model),
+        *_weights(input, batch, model),
+        ("kv_store", ASYNC, input, model.head_dim, 2 * model.kv_heads, batch),
     ]
-    return _layers("prefill", kernels)
 
 
-def decode_layers(model: SourceModel, batch: Size, context: Size) -> pd.DataFrame:
-    """Return the kernels of one layer of a decode step; see :func:`_layers`."""
-    kernels = [
+def _decode(model: SourceModel, batch: Size, context: Size) -> list[tuple]:
+    return [
         ("qkv", WEIGHTS, 1, model.hidden, model.qkv, batch),
         ("kv_read", CACHE, context, model.head_dim, 2 * model.kv_heads, batch),
         *_attention("attention_", 1, context, batch, model),
         *_weights(1, batch, model),
     ]
-    return _layers("decode", kernels)
 
 
-def chunk_layers(model: SourceModel, chunk: Chunk) -> pd.DataFrame:
-    """Return the kernels of one layer of a chunk; see :func:`_layers`."""
-    kv = (model.head_dim, 2 * model.kv_heads)
-    kernels = [
+def _chunked_prefill(model: SourceModel, **given: int) -> list[tuple]:
+    chunk, kv = Chunk(**given), (model.head_dim, 2 * model.kv_heads)
+    return [
         ("qkv", WEIGHTS, chunk.tokens, model.hidden, model.qkv, 1),
         ("decode_kv_read", CACHE, chunk.decode_context, *kv, chunk.decode_tokens),
         # The notebook's error: n should be the context of the decoding requests.
@@ -167,7 +160,14 @@ def chunk_layers(model: SourceModel, chunk: Chunk) -> pd.DataFrame:
         ("kv_store", ASYNC, chunk.prefill_tokens, *kv, 1),
         *_weights(chunk.tokens, 1, model),
     ]
-    return _layers("chunked_prefill", kernels)
+
+
+#: Phases that it supports, and their kernels.
+PHASES: Mapping[str, Callable[..., list[tuple]]] = {
+    "prefill": _prefill,
+    "decode": _decode,
+    "chunked_prefill": _chunked_prefill,
+}
 
 
 def has_phase(phase: str, given: Mapping | Sequence) -> bool:
@@ -175,22 +175,13 @@ def has_phase(phase: str, given: Mapping | Sequence) -> bool:
     return phase in PHASES and not {"cached", "new", "images"} & set(given)
 
 
-def layers_of(model: SourceModel, phases: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Return the kernels of one layer of every phase, as ``dataset.yaml`` declares them."""
-    made = {
-        "prefill": lambda batch, input: prefill_layers(model, batch, input),
-        "decode": lambda batch, context: decode_layers(model, batch, context),
-        "chunked_prefill": lambda **chunk: chunk_layers(model, Chunk(**chunk)),
-    }
-    return pd.concat([made[phase](**given) for phase, given in phases.items()], ignore_index=True)
-
-
-def _layers(phase: str, kernels: list[tuple]) -> pd.DataFrame:
-    """Return a table of kernels, for one or many shapes.
+def layers_of(model: SourceModel, phase: str, **given: Size) -> pd.DataFrame:
+    """Return the kernels of one layer of a phase as ``dataset.yaml`` declares it, for one or many shapes.
 
     Columns: ``shape, phase, kernel, kind, m, k, n, batch`` and, per layer, ``macs``, ``weight_values`` and
     ``kv_values`` (integers; 0 where the notebook counts none).
     """
+    kernels = PHASES[phase](model, **given)
     names, kinds, *sizes = zip(*kernels, strict=True)
     flat = np.broadcast_arrays(*(np.atleast_1d(size) for row in sizes for size in row))
     table = np.array(flat, np.int64).reshape(4, len(kernels), -1).transpose(2, 1, 0)
@@ -213,7 +204,7 @@ def source_times(layers: pd.DataFrame, chip: SourceChip) -> pd.DataFrame:
     Parameters
     ----------
     layers : DataFrame
-        From :func:`prefill_layers`, :func:`decode_layers` or :func:`chunk_layers`, or several concatenated.
+        From :func:`layers_of`, or several concatenated.
 
     Returns
     -------

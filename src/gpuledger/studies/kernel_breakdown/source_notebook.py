@@ -28,7 +28,9 @@ def reduce_source_notebook(case: Case, scenario: Scenario, largest_context: int,
         what = "neither prefix caches nor drafts" if unknown[0] in source_model.PHASES else f"no phase '{unknown[0]}'"
         problem = f"the source notebook has {what}"
         raise InputError(case.dataset.file, f"{case.place}.phases", problem, f"it has {', '.join(source_model.PHASES)}")
-    layers = source_model.layers_of(model, scenario.phases)
+    layers = pd.concat(
+        [source_model.layers_of(model, phase, **given) for phase, given in scenario.phases.items()], ignore_index=True
+    )
     gpu = scenario.gpus[0]
     chip = SourceChip.of(gpu, scenario.precision.activations)
     times = _with_times(source_model.source_times(layers, chip), model, chip).assign(hardware=gpu.name)
@@ -82,10 +84,9 @@ def _with_times(times: pd.DataFrame, model: SourceModel, chip: SourceChip) -> pd
 
 
 def _time_shapes(model: SourceModel, chip: SourceChip) -> TimeShapes:
-    make = {"prefill": source_model.prefill_layers, "decode": source_model.decode_layers}
-
     def time_shapes(phase: str, shapes: pd.DataFrame) -> pd.DataFrame:
-        layers = make[phase](model, shapes["requests"].to_numpy(), shapes["tokens"].to_numpy())
+        tokens = {"input" if phase == "prefill" else "context": shapes["tokens"].to_numpy()}
+        layers = source_model.layers_of(model, phase, batch=shapes["requests"].to_numpy(), **tokens)
         rows = _with_times(source_model.source_times(layers, chip), model, chip)
         return rows.assign(time_s=rows["time_s"] * rows["count"])
 

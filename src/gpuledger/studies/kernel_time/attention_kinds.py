@@ -1,7 +1,6 @@
 """Kinds of attention: prefill, decode, encoders, selected keys, and the products around latent attention."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -119,52 +118,50 @@ def _sparse(operation: str) -> Kind:
 
 
 #: By the operator of a row.
-ATTENTION: Mapping[str, Kind] = MappingProxyType(
-    {
-        "prefill": Kind(
-            "prefill",
-            _attention_shapes,
-            lambda gpu, constants, shapes, _: prefill_law.prefill_terms(gpu, constants, shapes),
-            prefill_law.START,
-            prefill_law.BOUNDS,
-            {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (16, 32, 64, 128)},
-            _attention_work,
-            _SHAPE,
-            ("tokens", (0, 64, 512, 4096, 2**20)),
-        ),
-        "decode": Kind(
-            "decode",
-            _attention_shapes,
-            lambda gpu, constants, shapes, _: decode_law.decode_terms(gpu, constants, shapes),
-            decode_law.START,
-            decode_law.BOUNDS,
-            {"packing": ("never", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")},
-            _attention_work,
-            _SHAPE,
-            ("context", (-1, 255, 2047, 16383, 2**20)),
-        ),
-        "encoder": Kind(
-            "encoder",
-            _encoder_shapes,
-            lambda gpu, constants, shapes, _: encoder_law.encoder_terms(gpu, constants, shapes),
-            encoder_law.START,
-            encoder_law.BOUNDS,
-            {"query_tile": (64, 128, 256), "key_tile": (64, 128)},
-            _encoder_work,
-            _ENCODER,
-            ("tokens", (0, 64, 512, 4096, 2**20)),
-        ),
-        "bmm": Kind(
-            "bmm",
-            lambda gpu, rows: numbers_of(rows, _PRODUCT),
-            _product_terms,
-            latent_products.START,
-            latent_products.BOUNDS,
-            {},
-            _product_work,
-            _PRODUCT,
-            ("tokens", (0, 64, 512, 4096, 2**20)),
-        ),
-        **{operation: _sparse(operation) for operation in sparse_law.CHOICES},
-    }
-)
+ATTENTION: Mapping[str, Kind] = {
+    "prefill": Kind(
+        "prefill",
+        _attention_shapes,
+        lambda gpu, constants, shapes, _: prefill_law.prefill_terms(gpu, constants, shapes),
+        prefill_law.START,
+        prefill_law.BOUNDS,
+        {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (16, 32, 64, 128)},
+        _attention_work,
+        _SHAPE,
+        ("tokens", (0, 64, 512, 4096, 2**20)),
+    ),
+    "decode": Kind(
+        "decode",
+        _attention_shapes,
+        lambda gpu, constants, shapes, _: decode_law.decode_terms(gpu, constants, shapes),
+        decode_law.START,
+        decode_law.BOUNDS,
+        {"packing": ("never", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")},
+        _attention_work,
+        _SHAPE,
+        ("context", (-1, 255, 2047, 16383, 2**20)),
+    ),
+    "encoder": Kind(
+        "encoder",
+        _encoder_shapes,
+        lambda gpu, constants, shapes, _: encoder_law.encoder_terms(gpu, constants, shapes),
+        encoder_law.START,
+        encoder_law.BOUNDS,
+        {"query_tile": (64, 128, 256), "key_tile": (64, 128)},
+        _encoder_work,
+        _ENCODER,
+        ("tokens", (0, 64, 512, 4096, 2**20)),
+    ),
+    "bmm": Kind(
+        "bmm",
+        lambda gpu, rows: numbers_of(rows, _PRODUCT),
+        _product_terms,
+        latent_products.START,
+        latent_products.BOUNDS,
+        {},
+        _product_work,
+        _PRODUCT,
+        ("tokens", (0, 64, 512, 4096, 2**20)),
+    ),
+    **{operation: _sparse(operation) for operation in sparse_law.CHOICES},
+}

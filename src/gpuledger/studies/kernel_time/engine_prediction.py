@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -33,7 +32,7 @@ from gpuledger.studies.kernel_time.layer_kinds import LAYERS
 FIT_ROWS, CHOICE_ROWS = 1200, 300
 
 #: By the operator of a row (collectives: any other).
-KINDS: Mapping[str, Kind] = MappingProxyType({**ATTENTION, **LAYERS})
+KINDS: Mapping[str, Kind] = {**ATTENTION, **LAYERS}
 
 
 def kind_of(operator: str) -> Kind:

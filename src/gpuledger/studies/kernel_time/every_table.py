@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -36,47 +35,43 @@ def _read_both(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
 
 #: Tables below a GPU's folder, ``<folder>/<framework>/<version>/<name>``, and what reads them. Whole attention blocks
 #: are not among them: they are sums of kernels.
-TABLES: Mapping[str, Callable[[Path, str], tuple[pd.DataFrame, list[str]]]] = MappingProxyType(
-    {
-        "gemm/*/*/gemm_perf.parquet": read_gemms,
-        "attention/*/*/*_attention_perf.parquet": read_attention,
-        "mla/*/*/context_mla_perf.parquet": read_attention,
-        "mla/*/*/generation_mla_perf.parquet": read_attention,
-        "moe/*/*/moe_perf.parquet": read_moe,
-        "comm/nccl/*/nccl_perf.parquet": read_collectives,
-        "comm/oneccl/*/oneccl_perf.parquet": read_collectives,
-        "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
-        "linear_attention/*/*/gdn_perf.parquet": read_recurrent,
-        "linear_attention/*/*/mamba2_perf.parquet": read_recurrent,
-        "kda/*/*/kda_perf.parquet": read_recurrent,
-        "encoder_attention/*/*/encoder_attention_perf.parquet": read_attention,
-        "quantize/*/*/scale_matrix_perf.parquet": _read_both,
-        "mla_bmm/*/*/mla_bmm_perf.parquet": read_products,
-        "sparse_attention/*/*/glm5_*_module_perf.parquet": read_sparse,
-        "sparse_attention/*/*/dsv4_paged_mqa_logits_module_perf.parquet": read_sparse,
-    }
-)
+TABLES: Mapping[str, Callable[[Path, str], tuple[pd.DataFrame, list[str]]]] = {
+    "gemm/*/*/gemm_perf.parquet": read_gemms,
+    "attention/*/*/*_attention_perf.parquet": read_attention,
+    "mla/*/*/context_mla_perf.parquet": read_attention,
+    "mla/*/*/generation_mla_perf.parquet": read_attention,
+    "moe/*/*/moe_perf.parquet": read_moe,
+    "comm/nccl/*/nccl_perf.parquet": read_collectives,
+    "comm/oneccl/*/oneccl_perf.parquet": read_collectives,
+    "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
+    "linear_attention/*/*/gdn_perf.parquet": read_recurrent,
+    "linear_attention/*/*/mamba2_perf.parquet": read_recurrent,
+    "kda/*/*/kda_perf.parquet": read_recurrent,
+    "encoder_attention/*/*/encoder_attention_perf.parquet": read_attention,
+    "quantize/*/*/scale_matrix_perf.parquet": _read_both,
+    "mla_bmm/*/*/mla_bmm_perf.parquet": read_products,
+    "sparse_attention/*/*/glm5_*_module_perf.parquet": read_sparse,
+    "sparse_attention/*/*/dsv4_paged_mqa_logits_module_perf.parquet": read_sparse,
+}
 #: A newer table with less of the rows of an older one than this adds a model's shapes to it and does not replace it
 #: (TensorRT-LLM 1.3.0rc23's experts: the package declares that all others are still those of 1.3.0rc20).
 WHOLE = 0.1
 #: Kinds of kernels in the order of the figure, and what they are called there.
-WORDS = MappingProxyType(
-    {
-        "gemm": "GEMM",
-        "prefill": "prefill attention",
-        "MLA prefill": "prefill attention, MLA",
-        "decode": "decode attention",
-        "MLA decode": "decode attention, MLA",
-        "moe": "MoE",
-        "all-reduce": "all-reduce in engines",
-        "nccl": "NCCL, oneCCL",
-        "encoder": "encoder attention",
-        "recurrent": "linear attention, SSM",
-        "sparse": "sparse attention",
-        "quantise": "quantisation",
-        "bmm": "MLA batched GEMM",
-    }
-)
+WORDS = {
+    "gemm": "GEMM",
+    "prefill": "prefill attention",
+    "MLA prefill": "prefill attention, MLA",
+    "decode": "decode attention",
+    "MLA decode": "decode attention, MLA",
+    "moe": "MoE",
+    "all-reduce": "all-reduce in engines",
+    "nccl": "NCCL, oneCCL",
+    "encoder": "encoder attention",
+    "recurrent": "linear attention, SSM",
+    "sparse": "sparse attention",
+    "quantise": "quantisation",
+    "bmm": "MLA batched GEMM",
+}
 #: Kinds whose number formats are told apart.
 _FORMATS = ("gemm", "prefill", "MLA prefill", "decode", "MLA decode", "moe")
 _RECURRENT = ("convolution", "chunked_rule", "state_update")

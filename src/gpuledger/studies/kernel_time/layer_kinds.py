@@ -1,7 +1,6 @@
 """Kinds of kernels beside attention: experts, collectives, linear attention and SSMs, and quantising."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -87,65 +86,63 @@ def _quantise_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray
 
 
 #: By the operator of a row (collectives: any other).
-LAYERS: Mapping[str, Kind] = MappingProxyType(
-    {
-        "moe": Kind(
-            "moe",
-            lambda gpu, rows: numbers_of(rows, _MOE),
-            moe.moe_terms,
-            moe.START,
-            moe.BOUNDS,
-            {"tiles": moe.RULES},
-            _moe_work,
-            _EXPERTS,
-            ("tokens", (0, 64, 512, 4096, 2**20)),
-            (*_EXPERTS, "power"),
-        ),
-        "collective": Kind(
-            "collective",
-            lambda gpu, rows: numbers_of(rows, ("message_bytes", "devices")),
-            lambda gpu, constants, shapes, name: collectives.collective_terms(gpu, constants, name, *shapes.values()),
-            collectives.START,
-            collectives.BOUNDS,
-            {"pattern": ("ring", "one shot")},
-            _collective_work,
-            ("message_bytes", "devices"),
-            ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
-        ),
-        "convolution": _CONVOLUTION,
-        "convolution update": _CONVOLUTION,
-        "chunked rule": Kind(
-            "chunked_rule",
-            lambda gpu, rows: numbers_of(rows, _STATE),
-            lambda gpu, constants, shapes, _: recurrent_law.chunked_terms(gpu, constants, shapes),
-            recurrent_law.CHUNKED_START,
-            recurrent_law.CHUNKED_BOUNDS,
-            {"resident": (1, 2, 4, 8)},
-            _recurrent_work,
-            _STATE,
-            _NEW_TOKENS,
-        ),
-        "state update": Kind(
-            "state_update",
-            lambda gpu, rows: numbers_of(rows, _UPDATED),
-            lambda gpu, constants, shapes, _: recurrent_law.update_terms(gpu, constants, shapes),
-            recurrent_law.UPDATE_START,
-            recurrent_law.UPDATE_BOUNDS,
-            {},
-            _recurrent_work,
-            _STATE,
-            _NEW_TOKENS,
-        ),
-        "quantise": Kind(
-            "quantise",
-            lambda gpu, rows: numbers_of(rows, _QUANTISE),
-            lambda gpu, constants, shapes, _: quantise.quantise_terms(gpu, constants, shapes),
-            quantise.START,
-            quantise.BOUNDS,
-            {},
-            _quantise_work,
-            ("tokens", "columns"),
-            ("tokens", (0, 64, 512, 4096, 2**20)),
-        ),
-    }
-)
+LAYERS: Mapping[str, Kind] = {
+    "moe": Kind(
+        "moe",
+        lambda gpu, rows: numbers_of(rows, _MOE),
+        moe.moe_terms,
+        moe.START,
+        moe.BOUNDS,
+        {"tiles": moe.RULES},
+        _moe_work,
+        _EXPERTS,
+        ("tokens", (0, 64, 512, 4096, 2**20)),
+        (*_EXPERTS, "power"),
+    ),
+    "collective": Kind(
+        "collective",
+        lambda gpu, rows: numbers_of(rows, ("message_bytes", "devices")),
+        lambda gpu, constants, shapes, name: collectives.collective_terms(gpu, constants, name, *shapes.values()),
+        collectives.START,
+        collectives.BOUNDS,
+        {"pattern": ("ring", "one shot")},
+        _collective_work,
+        ("message_bytes", "devices"),
+        ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
+    ),
+    "convolution": _CONVOLUTION,
+    "convolution update": _CONVOLUTION,
+    "chunked rule": Kind(
+        "chunked_rule",
+        lambda gpu, rows: numbers_of(rows, _STATE),
+        lambda gpu, constants, shapes, _: recurrent_law.chunked_terms(gpu, constants, shapes),
+        recurrent_law.CHUNKED_START,
+        recurrent_law.CHUNKED_BOUNDS,
+        {"resident": (1, 2, 4, 8)},
+        _recurrent_work,
+        _STATE,
+        _NEW_TOKENS,
+    ),
+    "state update": Kind(
+        "state_update",
+        lambda gpu, rows: numbers_of(rows, _UPDATED),
+        lambda gpu, constants, shapes, _: recurrent_law.update_terms(gpu, constants, shapes),
+        recurrent_law.UPDATE_START,
+        recurrent_law.UPDATE_BOUNDS,
+        {},
+        _recurrent_work,
+        _STATE,
+        _NEW_TOKENS,
+    ),
+    "quantise": Kind(
+        "quantise",
+        lambda gpu, rows: numbers_of(rows, _QUANTISE),
+        lambda gpu, constants, shapes, _: quantise.quantise_terms(gpu, constants, shapes),
+        quantise.START,
+        quantise.BOUNDS,
+        {},
+        _quantise_work,
+        ("tokens", "columns"),
+        ("tokens", (0, 64, 512, 4096, 2**20)),
+    ),
+}

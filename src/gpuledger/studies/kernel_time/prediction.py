@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -36,22 +35,20 @@ FIT_SHAPES = 2000
 DIGITS = 6
 
 #: Units of the constants of a GEMM.
-GEMM_UNITS: Mapping[str, str] = MappingProxyType(
-    {
-        "launch_s": "s",
-        "dram_share": "1",
-        "tensor_share": "1",
-        "l2_bytes_per_clock": "byte/cycle",
-        "step_s": "s",
-        "conversion_bytes": "byte",
-        "conversion_row_s": "s",
-        "split_s": "s",
-        "result_factor": "1",
-        "throttled": "1",
-        "host_s": "s",
-        "first_s": "s",
-    }
-)
+GEMM_UNITS: Mapping[str, str] = {
+    "launch_s": "s",
+    "dram_share": "1",
+    "tensor_share": "1",
+    "l2_bytes_per_clock": "byte/cycle",
+    "step_s": "s",
+    "conversion_bytes": "byte",
+    "conversion_row_s": "s",
+    "split_s": "s",
+    "result_factor": "1",
+    "throttled": "1",
+    "host_s": "s",
+    "first_s": "s",
+}
 
 
 def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
