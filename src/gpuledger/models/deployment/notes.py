@@ -1,18 +1,24 @@
 """What a prediction assumes that a reader would not expect, in sentences."""
 
+import re
+
 import numpy as np
+import pandas as pd
 
 from gpuledger.models.deployment.passes import Deployment
 from gpuledger.models.time_model.choice import candidates
 from gpuledger.models.time_model.collectives import NODE, TRAYS
 from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
-from gpuledger.models.time_model.step import NARROW, widened
+from gpuledger.models.time_model.step import NARROW, predict, widened
+from gpuledger.models.time_model.triton_tiles import KERNELS, tuned_shapes
 from gpuledger.models.transformer.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 
 _GUESS = "A rough guess: "
+#: Columns of the narrowest experts that the study ``expert_tiles`` compares.
+_WIDE = 256
 
 
 def notes(deployment: Deployment) -> list[str]:
@@ -28,6 +34,7 @@ def notes(deployment: Deployment) -> list[str]:
         found.append(f"No units for {name}: {what}.")
     if deployment.expert_load == SERVED_LOAD and (rows["kind"] == "grouped_gemm").any():
         found.append(f"Experts are chosen unevenly, as random tokens choose them (Zipf exponent {SERVED_LOAD}).")
+    found += _tiles(deployment, rows)
     if not known(gpu) and all(entry.gpu != gpu.name for entry in read_table("gemm")):
         found.append(_GUESS + _unknown(gpu))
     group = max(parallel.tensor, parallel.expert)
@@ -53,6 +60,25 @@ def _images(deployment: Deployment) -> list[str]:
             "is not included."
         )
     return found
+
+
+def _tiles(deployment: Deployment, rows: pd.DataFrame) -> list[str]:
+    """Say if SGLang's Triton kernel has no tiles that were tuned for these experts on this GPU.
+
+    Only in 16 bits: in others, and in vLLM, defaults are about as fast (the study ``expert_tiles``).
+    """
+    gpu = deployment.gpu
+    products = rows[rows["kernel"] == "expert_down_proj"].drop_duplicates(["experts", "k"])
+    if deployment.engine != "sglang" or products.empty:
+        return []
+    whose = predict(rows, gpu, "sglang").loc[products.index, "constants"]
+    known = tuned_shapes("sglang", gpu.name)
+    return [
+        f"SGLang ships no tiles for {experts} experts of {columns:,} columns in 16 bits on this GPU, and takes defaults"
+        + ("; tuned ones computed long prompts twice as fast where both were measured." if columns >= _WIDE else ".")
+        for experts, columns, name in zip(products["experts"], products["k"], whose, strict=True)
+        if re.search(rf"(?:{KERNELS}) bf16,", name) and ("bf16", experts, columns) not in known
+    ]
 
 
 def _unknown(gpu: Gpu) -> str:
