@@ -1,5 +1,6 @@
 """Which tiles real models find: by the experts of a rank and the columns of one on each GPU."""
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,8 @@ from gpuledger.models.transformer import Experts, Model, read_model
 
 #: GPUs that share each expert, and precisions of weights that there are files for.
 SPLITS, PRECISIONS = (1, 2, 4, 8), ("bf16", "fp8", "fp8_block")
+#: What names of quantised checkpoints end with.
+_FORMAT = re.compile("-(NVFP4|FP8|BF16)$", re.IGNORECASE)
 
 
 def model_rows(engine: str, gpu: str, configs: Path | None = None) -> pd.DataFrame:
@@ -42,9 +45,9 @@ def model_rows(engine: str, gpu: str, configs: Path | None = None) -> pd.DataFra
         for block in dict.fromkeys(group.ffn for group in model.layers):
             if isinstance(block, Experts):
                 key = block.experts, block.expert.width, block.active, block.shared is not None
-                found.setdefault(key, []).append(name)
+                found.setdefault(key, []).append(_FORMAT.sub("", name))
     rows = [
-        (", ".join(dict.fromkeys(names)), experts, inter, chosen, split, precision, tuned)
+        (", ".join({name.lower(): name for name in names}.values()), experts, inter, chosen, split, precision, tuned)
         for (experts, inter, chosen, shared), names in sorted(found.items())
         for split in SPLITS
         if inter % split == 0
