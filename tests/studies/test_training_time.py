@@ -166,7 +166,9 @@ def test_panels_and_tables_hold_all_runs(published):
 
 def test_one_run_makes_a_figure(tmp_path):
     data = reduced(tmp_path).data
-    _, axes = plt.subplots(3)
+    _, axes = plt.subplots(4)
+    draw_times(axes[3], data, colours(data))
+    assert axes[3].get_legend() is None and any(label.get_text() for label in axes[3].get_xticklabels())
     draw_ratios(axes[0], data, colours(data), "gpus", "GPUs")
     draw_parts(axes[1], chosen_runs(data))
     draw_methods(axes[2], data)

@@ -191,7 +191,7 @@ def _finding(result: CaseResult, gpu: Gpu, found: Explanation | None) -> str:
     count, median = (result[name] for name in ("runs_expressed", "step_median_error_percent"))
     short = ", all too short" if result["steps_predicted_too_long"] == 0 else ""
     error = f"a median error of {median:.0f} %{short}"
-    words = f"Kernels alone predict {count:,} training steps on {gpu.title} with {error}"
+    words = f"Kernels alone predict {count:,} training step{'s' * (count != 1)} on {gpu.title} with {error}"
     if not found:
         return words
     rate, today = result["attention_rate"], result["attention_rate_predicted"]
