@@ -258,7 +258,7 @@ def test_an_index_that_cannot_be_reached_is_one_line(index, source, monkeypatch,
     monkeypatch.setenv("PIP_RETRIES", "1")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple/")
     entry = entry_of(wheel(tmp_path / "else"))
-    words = ["no mirror is set; the package index cannot be reached", f"'packages/{FILE}'", "by hand at"]
+    words = ["no mirror is set; the package index cannot be reached", "`mirror:` (traces/README.md)", "by hand at"]
     refused(lambda: fetch(source, entry), *words)
     refused(lambda: fetch(source, entry, mirror=tmp_path), f"the mirror '{tmp_path}' does not have it")
     assert left(source.parent) == ["dataset.yaml"]

@@ -359,6 +359,9 @@ def test_csv_of_every_launch(tmp_path):
     old = TRACE_CSV.replace("Start (ns)", "Start(nsec)").replace("Duration (ns)", "Duration(nsec)")
     (tmp_path / "old.csv").write_text(old)
     assert read_timeline(tmp_path / "old.csv").kernels["duration_s"].iloc[0] == pytest.approx(2.5e-6)
+    (tmp_path / "unit.csv").write_text(TRACE_CSV.replace("Duration (ns)", "Duration (parsec)"))
+    with pytest.raises(InputError, match="column Duration: its unit is none of ns, us, ms and s"):
+        read_timeline(tmp_path / "unit.csv")
     (tmp_path / "bad.csv").write_text(TRACE_CSV.replace("9000,500", "9000,fast"))
     with pytest.raises(InputError, match=r"row 3 below the header, column Duration: 'fast' is not a number"):
         read_timeline(tmp_path / "bad.csv")

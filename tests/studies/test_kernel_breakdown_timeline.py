@@ -141,6 +141,11 @@ def test_a_recording_of_another_gpu_is_told_of(tmp_path):
         (tmp_path / "trace.json").write_text(json.dumps(content), "utf-8")
         said = [line for line in reduced(case).warnings if "it was recorded on NVIDIA H100 80GB HBM3, and" in line]
         assert len(said) == count
+    inputs = {"timeline": "trace.json", "model": "Llama-3.1-8B", "phases": {"prefill": {"batch": 1, "input": 64}}}
+    for gpu, count in (("a100-sxm-80gb", 1), ("h100-sxm", 0)):
+        case = own_case(tmp_path, "kernel_breakdown", inputs | {"hardware": [gpu]}, "case")
+        said = [line for line in reduced(case).warnings if "is compared with predictions for NVIDIA A100" in line]
+        assert len(said) == count
 
 
 def test_the_median_of_several_annotated_steps_is_taken(tmp_path):
@@ -511,6 +516,9 @@ def test_table_and_summary_add_up_and_the_notebook_runs(tmp_path):
     errors = rows.groupby("part")[["predicted_s", "duration_s"]].sum().diff(axis=1)["duration_s"].abs()
     assert result["most_mispredicted"] == errors.idxmax(), "the figure has a bar for it"
     assert str(ROOT) not in json.dumps(result.provenance)
+    _, axes = plt.subplots()
+    draw_step(axes, result, True)
+    assert axes.get_xlim()[1] > max(bar.get_x() + bar.get_width() for bar in axes.patches)
     # What is simulated is nowhere called recorded.
     _, axes = plt.subplots()
     for kind, other in (("recorded", "simulated"), ("simulated", "recorded")):

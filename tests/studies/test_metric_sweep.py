@@ -1,5 +1,6 @@
 """Metric sweeps: published laws, planted anomalies, clean data without any, and invalid input."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -476,6 +477,11 @@ def test_too_few_points_are_said_to_be_too_few(write):
         law = law_of(sweep, metric)
         assert (law["law"], law["points"], law["formula"]) == ("undetermined", points, "not enough points")
     assert np.isnan(law_of(sweep, "sm__ctas_launched.sum")["error_percent"])
+    # The figure does not say that there is no law where nothing was tried.
+    _, axes = plt.subplots()
+    axes.set(xscale="log", yscale="log", xlim=(32, 4096), ylim=(10, 1e5))
+    panels.label_ends(axes, panels.panels_of_metric(sweep, panels.file_name(BYTES))[0], sweep, {"norm": ("black", "o")})
+    assert [text.get_text() for text in axes.texts] == ["norm\ntoo few sizes"]
 
 
 def test_values_without_a_unit_may_be_unknown(write):

@@ -190,7 +190,9 @@ def test_one_run_makes_a_figure(tmp_path):
     result = reduced(tmp_path)
     assert result.finding.startswith("Kernels alone predict 1 training step on")
     data = result.data
-    _, axes = plt.subplots(3)
+    _, axes = plt.subplots(4)
+    draw_times(axes[3], data, colours(data))
+    assert axes[3].get_legend() is None and any(label.get_text() for label in axes[3].get_xticklabels())
     draw_ratios(axes[0], data, colours(data), "gpus", "GPUs")
     draw_parts(axes[1], chosen_runs(data))
     draw_methods(axes[2], data)

@@ -261,7 +261,12 @@ class _Table:
         return self._rows.column(self._places[name][0]).to_pandas()
 
     def _unit(self, name: str) -> float:
-        return _UNITS.get("ns" if name.endswith(("timestamp", "ns")) else self._places[name][1], 1.0)
+        _, unit, said = self._places[name]
+        if name.endswith(("timestamp", "ns")):
+            unit = "ns"
+        if unit and unit not in _UNITS:
+            raise InputError(self._path, f"column {said}", "its unit is none of ns, us, ms and s", _EXPORT)
+        return _UNITS.get(unit, 1.0)
 
     def _seconds(self, name: str) -> np.ndarray:
         return self._numbers(name) * self._unit(name)

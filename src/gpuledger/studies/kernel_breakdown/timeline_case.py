@@ -76,6 +76,9 @@ def reduce_timeline(
     predicted = None
     if scenario is not None:
         kernels = scenario.kernels(scenario.workload(next(iter(scenario.phases))))
+        if other := another_gpu(scenario.gpus[0], timeline.devices):
+            problem = f"it was recorded on {other}, and is compared with predictions for {scenario.gpus[0].title}"
+            warn(timeline.file, "", problem, "name the recording's GPU in hardware")
         predicted = predict(kernels, scenario.gpus[0], expert_tile=_expert_tile(rows))
         # A recording is of one device, hence of one pipeline stage; which one is not known.
         predicted = predicted[predicted["stage"] == predicted["stage"].min()]

@@ -52,14 +52,15 @@ def draw_step(axes: Axes, result: CaseResult, predicted: bool) -> None:
     style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
     place = (scale * (span - idle / 2 if wide else span), 0)
     axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")
-    names = [made(result)]
+    names, end = [made(result)], span * (1 if wide else 1.4)
     if predicted:
         kernels = float(result["predicted_kernel_time"])
+        end = max(end, 1.25 * kernels)
         axes.barh(1, scale * kernels, facecolor="white", edgecolor=_RUNNING, **_HATCHED)
         axes.annotate(f"kernels for {format_time(kernels)}", (scale * kernels, 1), (4, 0), **style)
         names.append("predicted")
     axes.set_yticks(range(len(names)), names, fontsize=6.8)
-    axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, scale * span * (1 if wide else 1.4)), xlabel=f"the step ({unit})")
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, scale * end), xlabel=f"the step ({unit})")
 
 
 def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
@@ -116,6 +117,7 @@ def draw_errors(axes: Axes, result: CaseResult, rows: pd.DataFrame, parts: list[
     error = error.reindex(parts)
     axes.barh(np.arange(len(parts)), error, 0.6, color=figures.VERMILLION)
     axes.axvline(0, color=figures.BLACK, linewidth=0.8)
+    axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel(f"predicted − {made(result)}\n(% of the kernel time)")
 
 

@@ -224,7 +224,9 @@ def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str
         if row["law"] != "undetermined":
             fit = fit_series(own, outlying_sizes(sweep.anomalies, own))
             last = float(fit.predict(fit.domain[1] * BEYOND)[0])
-        law = "no law" if row["law"] == "undetermined" else f"{row['law']}{', exact' if row['exact'] else ''}"
+        law = f"{row['law']}{', exact' if row['exact'] else ''}"
+        if row["law"] == "undetermined":
+            law = "no law" if row["points"] >= scaling_laws.MINIMUM_POINTS else "too few sizes"
         ends.append(
             (
                 math.log10(last) if logarithmic and last > 0 else max(last, bottom),

@@ -43,6 +43,10 @@ def colours(data: pd.DataFrame) -> dict[str, str]:
     return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
 
 
+def _short(name: str) -> str:
+    return name.removeprefix("mpt-").upper() if name.startswith("mpt-") else name
+
+
 def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
     """Draw predicted against measured time of a step, a mark per run: hollow in fp8, squares with recomputation."""
     ends = np.array([data["kernels_s"].min() / 1.3, data["measured_s"].max() * 1.3])
@@ -56,16 +60,19 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
                 part = data[chosen & ((data["precision"] == "fp8") == narrow)]
                 style = {"s": 13, "linewidth": 0.8, "marker": marker, "facecolor": face, "edgecolor": color}
                 axes.scatter(part["measured_s"], part["kernels_s"], **style)
-        axes.scatter([], [], s=13, color=color, label=figures.plain(name.removeprefix("mpt-").upper()))
+        axes.scatter([], [], s=13, color=color, label=figures.plain(_short(name)))
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="measured time of a step (s)", ylabel="predicted from kernels alone (s)")
     narrow = bool((data["precision"] == "fp8").any())
     words = f"band: within {BAND_PERCENT} %\nsquares: with recomputation" + "\nhollow: fp8" * narrow
     axes.text(0.03, 0.97, words, transform=axes.transAxes, va="top", fontsize=6.5, linespacing=1.4)
     for axis in (axes.xaxis, axes.yaxis):
+        # Of less than a decade, powers of ten would be too few.
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
-    axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=3, handletextpad=0.1, columnspacing=0.6)
+    if len(of_model) > 1:  # one mark of a legend would pass for a run
+        axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=3, handletextpad=0.1, columnspacing=0.6)
 
 
 def draw_ratios(axes: Axes, data: pd.DataFrame, of_model: dict[str, str], column: str, label: str) -> None:
