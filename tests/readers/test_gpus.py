@@ -183,9 +183,8 @@ WRONG = {
 @pytest.mark.parametrize("renamed, row, message", WRONG.values(), ids=WRONG)
 def test_wrong_tables_are_refused_in_one_line(tmp_path, renamed, row, message):
     header = [renamed.get(name, name) for name in HEADER]
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=rf"mine\.csv.*{message}"):
         gpus.read_gpus(table(tmp_path / "mine.csv", header, [row]))
-    assert "\n" not in str(error.value) and "mine.csv" in str(error.value)
 
 
 def test_errors_in_excel_name_the_row_and_the_file(tmp_path):

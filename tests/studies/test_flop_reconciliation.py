@@ -258,9 +258,8 @@ RUNS = {"setup": "a", "forward": "b", "forward_backward": "c"}
     ],
 )
 def test_a_case_is_a_network_or_launches(folder, inputs, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         case_of(folder, **inputs)
-    assert "\n" not in str(caught.value)
 
 
 def test_both_kinds_of_case_are_valid(folder):

@@ -136,9 +136,8 @@ HOSTILE = [
 @pytest.mark.parametrize(("key", "table", "words"), HOSTILE)
 def test_hostile_tables_are_refused_with_their_place(tmp_path, key, table, words):
     table.to_csv(tmp_path / "table.csv", index=False)
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=rf"table\.csv.*{words}"):
         kernel_time.reduce(opened(tmp_path, {key: "table.csv"}))
-    assert "table.csv" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_blackwell_shows_ticks_of_single_kernels():

@@ -27,8 +27,8 @@ def reduced(case, **knobs):
 
 @contextmanager
 def refused(*words):
-    """Expect bad input to be refused in one line with these words."""
+    """Expect bad input to be refused with these words."""
     with pytest.raises(InputError) as caught:
         yield caught
     line = str(caught.value)
-    assert line.isprintable() and all(word in line for word in words), line
+    assert all(word in line for word in words), line

@@ -547,6 +547,5 @@ def test_what_cannot_be_split_is_refused():
         (lambda: kernels(mixtral, decode(1), expert_load=[1] + [0] * 7), "fewer than 2 experts"),
         (lambda: kernels(llama, prefill(2**30, 2)), "2\\^63"),
     ):
-        with pytest.raises(InputError, match=message) as caught:
+        with pytest.raises(InputError, match=message):
             make()
-        assert "\n" not in str(caught.value)

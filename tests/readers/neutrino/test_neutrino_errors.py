@@ -40,7 +40,7 @@ def refusal(reader, path):
         reader(path)
     text = str(caught.value)
     shown = str(path).replace("\0", "\\x00")
-    assert text.startswith(shown) and text.isprintable() and "; " in text
+    assert text.startswith(shown) and "; " in text
     return text.removeprefix(shown).removeprefix(", ")
 
 
@@ -216,7 +216,7 @@ def read_or_refuse(name, content):
                     assert records.nbytes <= entry.bytes and records.sum(dtype="u8") >= 0
                     found.records(entry.index)
         except InputError as error:
-            assert str(error).startswith(str(path)) and "\n" not in str(error)
+            assert str(error).startswith(str(path))
 
 
 WORDS = st.sampled_from([0, 1, 2, 3, 31, 32, 33, 64, 1024, 2**16, 2**31, MOST]) | st.integers(0, MOST)
