@@ -328,7 +328,7 @@ def _sizes(gpu: Gpu, rule: str, shapes: Mapping[str, np.ndarray], dtype: str) ->
         taken = height == 2 ** np.ceil(np.log2(wanted))
     taken = np.where(known > 0, height == known, taken)
     if (taken.sum(axis=0) == 1).all():
-        height, taken = height[taken.argmax(axis=0), 0][None], taken[:1] | True
+        height, taken = height[taken.argmax(axis=0), 0][None], np.ones_like(taken[:1])
     depth = _STEP_BYTES / (DTYPES[dtype][1] if DTYPES[dtype][1] >= 1 else 0.5)
     return height, np.full(1, _COLUMNS), taken, np.full(1, depth), np.ones(1), np.full(1, _STAGES)
 
