@@ -46,12 +46,11 @@ def numbers(text: str, option: str) -> list[int]:
 
 def chosen_gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:
     """Return the GPUs of ``--gpu`` (each may list several), or all of ``--gpu-file``; none without both."""
-    from gpuledger.readers.gpus import find_gpu, read_gpus
+    from gpuledger.readers.gpus import find_gpu, read_gpus, with_built_in
 
     own = read_gpus(file) if file else {}
     ids = tuple(name.strip() for text in ids for name in text.split(","))
-    # The user's table takes precedence: it may redefine a GPU of the built-in table.
-    every = {**own, **{name: gpu for name, gpu in read_gpus().items() if name not in own}}
+    every = with_built_in(own)
     found = [find_gpu(name, every, "command line", "--gpu") for name in ids] or list(own.values())
     return list({gpu.name: gpu for gpu in found}.values())
 
