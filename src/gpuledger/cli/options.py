@@ -7,6 +7,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from gpuledger.readers.gpus import Gpu
 
 MAX_NUMBER, MAX_ROWS = 2**31, 100_000
+
+gpu_file_option = click.option(
+    "--gpu-file", type=click.Path(path_type=Path), help="GPUs of your own: CSV with the columns of resources/gpus.csv."
+)
 
 
 def number(text: str, option: str) -> int:
@@ -55,11 +61,15 @@ def chosen_gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:
     return list({gpu.name: gpu for gpu in found}.values())
 
 
+def check_count(count: int, most: int = MAX_ROWS, what: str = "combinations") -> None:
+    """Refuse more rows than `most`."""
+    if count > most:
+        raise InputError("command line", "", f"{count:,} {what}", f"ask for at most {most:,}")
+
+
 def shapes_of(**sizes: list[int]) -> pd.DataFrame:
     """Return every combination of sizes, one column each; refuse more than `MAX_ROWS`."""
     import pandas as pd
 
-    count = prod(map(len, sizes.values()))
-    if count > MAX_ROWS:
-        raise InputError("command line", "", f"{count:,} shapes", f"ask for at most {MAX_ROWS:,}")
+    check_count(prod(map(len, sizes.values())), what="shapes")
     return pd.DataFrame(itertools.product(*sizes.values()), columns=list(sizes))
