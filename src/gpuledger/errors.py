@@ -60,6 +60,13 @@ def of_the_machine(error: OSError) -> InputError:
     return InputError(error.filename or "this folder", "", error.strerror or str(error), REMEDIES[error.errno])
 
 
+def unreadable(file: str | Path, error: Exception, remedy: str) -> InputError:
+    """Describe a file that is missing or, with its `remedy`, cannot be read, as `error` has it."""
+    if isinstance(error, FileNotFoundError):
+        return InputError(file, "", "the file does not exist", "put it there, or correct the path")
+    return InputError(file, "", f"cannot be read ({error})", remedy)
+
+
 class InputWarning(UserWarning):
     """Unusual input that is read all the same. A case keeps these in its provenance, and its page shows them."""
 

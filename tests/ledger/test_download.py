@@ -24,6 +24,7 @@ import requests
 from conftest import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from package_server import serving
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.download import session, transfer, unpack
@@ -124,12 +125,8 @@ class Site(http.server.ThreadingHTTPServer):
 def site(monkeypatch):
     for key in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(key, raising=False)
-    server = Site()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving(Site()) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,13 @@ import hashlib
 import http.server
 import json
 import os
-import threading
 import zipfile
 
 import pytest
 import yaml
 from conftest import snakemake
 from linear_recording import write_launches, write_shapes
+from package_server import serving, write_wheel
 
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Dataset
@@ -36,10 +36,8 @@ def site(tmp_path):
         archive.write(write_shapes(tmp_path / "shapes.json"), "inner/shapes.json")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
     server.asked, server.folder = [], folder
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving(server):
+        yield server
 
 
 def declare(checkout, name, site, files, cases):
@@ -175,10 +173,7 @@ def test_a_package_joins_when_the_index_has_it_and_only_its_absence_is_forgiven(
     index = tmp_path / "index"
     index.mkdir()
     name = "tables-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(index / name, "w") as archive:
-        archive.write(site.folder / "recording.csv", "tables/one/recording.csv")
-        archive.writestr("tables-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tables\nVersion: 1.0\n")
-        archive.writestr("tables-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    write_wheel(index / name, {"tables/one/recording.csv": (site.folder / "recording.csv").read_bytes()})
     folder = declare(checkout, "packed", site, {}, {"linear": {"launches": "tables/one/recording.csv"}})
     content = yaml.safe_load((folder / "dataset.yaml").read_text())
     package = {"package": "tables", "version": "1.0", "file": name, "members": ["tables/*/recording.csv"]}

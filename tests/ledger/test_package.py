@@ -8,12 +8,12 @@ import os
 import subprocess
 import sys
 import threading
-import zipfile
 
 import pytest
 from conftest import PATIENCE_S, ROOT, fork_server, job_server
 from hypothesis import given
 from hypothesis import strategies as st
+from package_server import serving, write_wheel
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
@@ -24,9 +24,6 @@ from gpuledger.ledger.download.names import matches
 from gpuledger.ledger.download.reach import out_of_reach
 
 FILE = "some_tables-1.2.0-cp311-abi3-manylinux_2_28_x86_64.whl"
-METADATA = (
-    "Metadata-Version: 2.1\nName: some-tables\nVersion: 1.2.0\nRequires-Python: >=3.99\nRequires-Dist: nothing-there\n"
-)
 MEMBERS = {
     "tables/data/a100/gemm/1.0/gemm_perf.parquet": b"a" * 5000,
     "tables/data/h100/gemm/1.0/gemm_perf.parquet": b"h" * 6000,
@@ -36,15 +33,9 @@ MEMBERS = {
 GEMM = "tables/data/*/gemm/*/gemm_perf.parquet"
 
 
-def wheel(folder, file=FILE, members=MEMBERS, metadata=METADATA):
+def wheel(folder, file=FILE, members=MEMBERS):
     folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, body in members.items():
-            archive.writestr(name, body)
-        archive.writestr("some_tables-1.2.0.dist-info/METADATA", metadata)
-        archive.writestr("some_tables-1.2.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
-        archive.writestr("some_tables-1.2.0.dist-info/RECORD", "")
-    return folder / file
+    return write_wheel(folder / file, members, "Requires-Python: >=3.99\nRequires-Dist: nothing-there\n")
 
 
 def entry_of(path, members=(GEMM,), **changed):
@@ -104,14 +95,12 @@ def web_index(index, monkeypatch):
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.asked, server.drop = [], None
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple/")
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving(server):
+        yield server
 
 
 @pytest.fixture

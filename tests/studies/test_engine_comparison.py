@@ -268,9 +268,8 @@ def test_a_figure_fits_a_column(compared, tmp_path, monkeypatch):
 def test_bad_input_is_one_line(tmp_path, inputs, message):
     GRID.assign(latency=1.0).to_csv(tmp_path / "0.csv", index=False)
     GRID.assign(latency=1.0, m=GRID["m"] + 5000).to_csv(tmp_path / "1.csv", index=False)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         reduced(own_case(tmp_path, "engine_comparison", {"gpu": "h100-sxm", "unit": "ms"} | inputs))
-    assert str(caught.value).isprintable()
 
 
 def test_encoders_are_not_compared_with_decoders(tmp_path):

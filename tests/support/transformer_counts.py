@@ -6,6 +6,14 @@ from gpuledger.models.transformer.kernels import FUSIONS
 from gpuledger.readers.gpus import find_gpu
 
 
+def sizes(kind, hidden, layers, heads, kv_heads, inner, vocab, **more):
+    """Return a config.json with these sizes, by the names that most models have for them."""
+    return {
+        **{"model_type": kind, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads},
+        **{"num_key_value_heads": kv_heads, "intermediate_size": inner, "vocab_size": vocab, **more},
+    }
+
+
 def multiplied_per_token(model):
     """Weights that one token is multiplied with in the layers: those of the experts that it does not use are not."""
     return sum(

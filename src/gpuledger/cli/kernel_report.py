@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger import files
-from gpuledger.cli.options import MAX_ROWS, chosen_gpus
+from gpuledger.cli.options import check_count, chosen_gpus, gpu_file_option
 from gpuledger.cli.terminal import BOUNDS, json_option, print_json, print_table, say, three_digits
 from gpuledger.errors import InputError
 
@@ -24,11 +24,7 @@ TABLES = "traces/aiconfigurator/aiconfigurator_core/systems/data"
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _OPTIONS = (
     click.option("--gpu", "gpu_ids", multiple=True, help="GPU; several: a100,h200-sxm.  [default: all measured ones]"),
-    click.option(
-        "--gpu-file",
-        type=click.Path(path_type=Path),
-        help="GPUs of your own: CSV with the columns of resources/gpus.csv.",
-    ),
+    gpu_file_option,
     click.option("--engine", type=click.Choice(["trtllm", "vllm", "sglang"]), help="Whose kernels.  [default: all]"),
     click.option("--measured", help="A time that you measured, such as 215us, to compare with."),
     click.option(
@@ -76,9 +72,7 @@ def report(
     asked = gpus or measured_gpus
     if not asked:
         raise InputError("command line", "--gpu", "no GPU was measured with such kernels", "name one, such as a100")
-    if len(shapes) * len(asked) > MAX_ROWS:
-        problem = f"{len(shapes) * len(asked):,} combinations"
-        raise InputError("command line", "", problem, f"ask for at most {MAX_ROWS:,}")
+    check_count(len(shapes) * len(asked))
     if own_s and len(shapes) > 1:
         raise InputError("command line", "--measured", f"it is one time for {len(shapes):,} shapes", "give one shape")
     found = files.ROOT / TABLES

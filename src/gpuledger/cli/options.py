@@ -7,6 +7,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from gpuledger.readers.gpus import Gpu
 
 MAX_NUMBER, MAX_ROWS = 2**31, 100_000
+
+gpu_file_option = click.option(
+    "--gpu-file", type=click.Path(path_type=Path), help="GPUs of your own: CSV with the columns of resources/gpus.csv."
+)
 
 
 def number(text: str, option: str) -> int:
@@ -46,21 +52,24 @@ def numbers(text: str, option: str) -> list[int]:
 
 def chosen_gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:
     """Return the GPUs of ``--gpu`` (each may list several), or all of ``--gpu-file``; none without both."""
-    from gpuledger.readers.gpus import find_gpu, read_gpus
+    from gpuledger.readers.gpus import find_gpu, read_gpus, with_built_in
 
     own = read_gpus(file) if file else {}
     ids = tuple(name.strip() for text in ids for name in text.split(","))
-    # The user's table takes precedence: it may redefine a GPU of the built-in table.
-    every = {**own, **{name: gpu for name, gpu in read_gpus().items() if name not in own}}
+    every = with_built_in(own)
     found = [find_gpu(name, every, "command line", "--gpu") for name in ids] or list(own.values())
     return list({gpu.name: gpu for gpu in found}.values())
+
+
+def check_count(count: int, most: int = MAX_ROWS, what: str = "combinations") -> None:
+    """Refuse more rows than `most`."""
+    if count > most:
+        raise InputError("command line", "", f"{count:,} {what}", f"ask for at most {most:,}")
 
 
 def shapes_of(**sizes: list[int]) -> pd.DataFrame:
     """Return every combination of sizes, one column each; refuse more than `MAX_ROWS`."""
     import pandas as pd
 
-    count = prod(map(len, sizes.values()))
-    if count > MAX_ROWS:
-        raise InputError("command line", "", f"{count:,} shapes", f"ask for at most {MAX_ROWS:,}")
+    check_count(prod(map(len, sizes.values())), what="shapes")
     return pd.DataFrame(itertools.product(*sizes.values()), columns=list(sizes))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger import files
-from gpuledger.cli.options import MAX_ROWS, chosen_gpus, number, numbers
+from gpuledger.cli.options import check_count, chosen_gpus, gpu_file_option, number, numbers
 from gpuledger.cli.predict_report import evaluate, report, report_objective, save_report
 from gpuledger.cli.terminal import json_option, say
 from gpuledger.errors import InputError
@@ -30,9 +30,7 @@ _OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.ex
 )
 @click.argument("config")
 @click.option("--gpu", "gpu_ids", multiple=True, help="GPU (see gpuledger gpus); several: a100,h200-sxm.")
-@click.option(
-    "--gpu-file", type=click.Path(path_type=Path), help="GPUs of your own: CSV with the columns of resources/gpus.csv."
-)
+@gpu_file_option
 @click.option("--tp", default="1", show_default=True, help="Tensor parallelism; several: 1,2,4,8.")
 @click.option("--pp", default="1", show_default=True, help="Pipeline stages.")
 @click.option("--ep", default="1", show_default=True, help="Expert parallelism.")
@@ -126,8 +124,7 @@ def predict(
         if expert_load is not None:
             raise InputError(model.name, "--expert-load", "this model has no experts", "leave it out")
     count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])
-    if count > MAX_ROWS:
-        raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS:,}")
+    check_count(count)
     load = SERVED_LOAD if expert_load is None else expert_load
     load = float(load) if re.fullmatch(r"\d{1,3}(\.\d+)?", str(load)) else load
     deployments: list[Deployment] = []

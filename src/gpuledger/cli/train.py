@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuledger.cli.options import MAX_ROWS, chosen_gpus, number, numbers
+from gpuledger.cli.options import MAX_ROWS, check_count, chosen_gpus, gpu_file_option, number, numbers
 from gpuledger.cli.terminal import json_option, print_json, print_table, say, three_digits
 from gpuledger.errors import InputError
 
@@ -42,9 +42,7 @@ _PARTS = {
 )
 @click.argument("config")
 @click.option("--gpu", "gpu_ids", multiple=True, help="GPU (see gpuledger gpus); several: a100,h100-sxm.")
-@click.option(
-    "--gpu-file", type=click.Path(path_type=Path), help="GPUs of your own: CSV with the columns of resources/gpus.csv."
-)
+@gpu_file_option
 @click.option("--gpus", default="8", show_default=True, help="GPUs that share all state; several: 8,16,64.")
 @click.option("--sequence", default="2048", show_default=True, help="Tokens of a sequence; several: 2048,8192.")
 @click.option("--micro-batch", default="1", show_default=True, help="Sequences of a pass on each GPU; several: 1,2,4.")
@@ -88,9 +86,7 @@ def train(
     if not chosen:
         raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h100-sxm (gpuledger gpus)")
     lists = numbers(gpus, "--gpus"), numbers(sequence, "--sequence"), numbers(micro_batch, "--micro-batch")
-    count = len(chosen) * len(lists[0]) * len(lists[1]) * len(lists[2])
-    if count > MAX_ROWS // 100:
-        raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS // 100:,}")
+    check_count(len(chosen) * len(lists[0]) * len(lists[1]) * len(lists[2]), MAX_ROWS // 100)
     passes, rate = number(accumulation, "--accumulation"), (network or 0.0) * 1e9 / 8
     model = read_model(config)
     _check_lengths(model, lists[1])

@@ -244,6 +244,11 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
     return _read_table(path)
 
 
+def with_built_in(own: Mapping[str, Gpu]) -> dict[str, Gpu]:
+    """Return the user's GPUs and the built-in ones; the user's come first: they may have a built-in name or alias."""
+    return {**own, **_built_in(), **own}
+
+
 @cache
 def _built_in() -> dict[str, Gpu]:
     return _read_table(TABLE)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import schemas
-from gpuledger.errors import InputError, warn
+from gpuledger.errors import InputError, unreadable, warn
 
 #: Columns that a table may have: the time for reading grows with the square of repeated ones.
 MOST_COLUMNS = 2000
@@ -100,10 +100,8 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
             # pandas only warns when it drops surplus cells that are not empty.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(path, index_col=False, encoding="utf-8-sig", **options)
-    except FileNotFoundError:
-        raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
     except (UnicodeDecodeError, OSError) as error:
-        raise InputError(path, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
+        raise unreadable(path, error, "save it as UTF-8 text") from None
     except pd.errors.EmptyDataError:
         raise InputError(path, "", "the file is empty", f"give it the columns {', '.join(columns)}") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:

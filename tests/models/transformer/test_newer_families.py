@@ -1,19 +1,12 @@
 """Architectures of 2023 and later: parameters as transformers counts them, and bytes of the KV cache per token."""
 
 import pytest
-from transformer_counts import check_counts, check_products
+from transformer_counts import check_counts, check_products, sizes
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
 from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.newer_families import NOT_MODELLED
-
-
-def sizes(kind, hidden, layers, heads, kv_heads, inner, vocab, **more):
-    return {
-        **{"model_type": kind, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads},
-        **{"num_key_value_heads": kv_heads, "intermediate_size": inner, "vocab_size": vocab, **more},
-    }
 
 
 def experts(count, active, width, **more):

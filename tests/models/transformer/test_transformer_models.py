@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 from conftest import ROOT
 from huggingface_hub import errors
-from transformer_counts import check_products
+from transformer_counts import check_products, sizes
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer import (
@@ -46,56 +46,35 @@ PUBLISHED = {
     "gpt-oss-20b": 20_914_757_184,  # gguf
     "Phi-3-mini-4k-instruct": 3_821_079_552,  # hub
 }
-LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "tie_word_embeddings": True,
-}
+LLAMA = sizes("llama", 2048, 16, 32, 8, 8192, 128256, tie_word_embeddings=True)
 QWEN3 = {
     **LLAMA,
     **{"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28},
     **{"num_attention_heads": 16, "head_dim": 128, "vocab_size": 151936},
 }
 V2_LITE = {
-    **{"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 27},
-    **{"num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 102400, "q_lora_rank": None},
-    **{
-        "kv_lora_rank": 512,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "aux_loss_alpha": 0.001,
-    },
-    **{"n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2, "moe_intermediate_size": 1408},
-    **{"first_k_dense_replace": 1, "moe_layer_freq": 1, "topk_method": "greedy", "auto_map": {"AutoConfig": "x"}},
+    **sizes("deepseek_v2", 2048, 27, 16, 16, 10944, 102400),
+    **{"q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    **{"aux_loss_alpha": 0.001, "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2},
+    **{"moe_intermediate_size": 1408, "first_k_dense_replace": 1, "moe_layer_freq": 1, "topk_method": "greedy"},
+    **{"auto_map": {"AutoConfig": "x"}},
 }
 OLMOE = {
-    **{
-        "model_type": "olmoe",
-        "hidden_size": 2048,
-        "intermediate_size": 1024,
-        "num_hidden_layers": 16,
-        "clip_qkv": None,
-    },
-    **{"num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64, "num_experts_per_tok": 8},
-    **{"vocab_size": 50304, "norm_topk_prob": False, "router_aux_loss_coef": 0.01},
+    **sizes("olmoe", 2048, 16, 16, 16, 1024, 50304),
+    **{"clip_qkv": None, "num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": False},
+    **{"router_aux_loss_coef": 0.01},
 }
 QWEN15_MOE = {
-    **{"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24},
-    **{"num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 151936, "num_experts": 60},
-    **{"num_experts_per_tok": 4, "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632},
-    **{"decoder_sparse_step": 1, "max_window_layers": 21, "sliding_window": 32768, "use_sliding_window": False},
+    **sizes("qwen2_moe", 2048, 24, 16, 16, 5632, 151936),
+    **{"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408},
+    **{"shared_expert_intermediate_size": 5632, "decoder_sparse_step": 1, "max_window_layers": 21},
+    **{"sliding_window": 32768, "use_sliding_window": False},
 }
 PHI4_MINI = {
-    **{"model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32},
-    **{"num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200064, "partial_rotary_factor": 0.75},
-    **{"tie_word_embeddings": True, "sliding_window": 262144, "max_position_embeddings": 131072, "lm_head_bias": False},
-    **{"full_attn_mod": 1, "interpolate_factor": 1, "rope_scaling": {"type": "longrope", "long_factor": [1.0]}},
+    **sizes("phi3", 3072, 32, 24, 8, 8192, 200064),
+    **{"partial_rotary_factor": 0.75, "tie_word_embeddings": True, "sliding_window": 262144},
+    **{"max_position_embeddings": 131072, "lm_head_bias": False, "full_attn_mod": 1, "interpolate_factor": 1},
+    **{"rope_scaling": {"type": "longrope", "long_factor": [1.0]}},
 }
 GEMMA3_4B = {
     "model_type": "gemma3",
@@ -111,16 +90,13 @@ GPT_OSS_120B = {
     **{"num_attention_heads": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "experts_per_token": 4},
     **{"vocab_size": 201088, "quantization_config": {"quant_method": "mxfp4"}},
 }
-MISTRAL = {
-    **{"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768},
-}
+MISTRAL = sizes("mistral", 4096, 32, 32, 8, 14336, 32000, max_position_embeddings=32768)
 # MiniMaxAI/MiniMax-M2.5
 MINIMAX = {
-    **{"model_type": "minimax_m2", "hidden_size": 3072, "intermediate_size": 1536, "num_hidden_layers": 62},
-    **{"num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "rotary_dim": 64, "vocab_size": 200064},
-    **{"num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": True, "qk_norm_type": "per_layer"},
-    **{"attn_type_list": [1] * 62, "use_routing_bias": True, "use_mtp": True, "num_mtp_modules": 3},
+    **sizes("minimax_m2", 3072, 62, 48, 8, 1536, 200064),
+    **{"head_dim": 128, "rotary_dim": 64, "num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": True},
+    **{"qk_norm_type": "per_layer", "attn_type_list": [1] * 62, "use_routing_bias": True, "use_mtp": True},
+    **{"num_mtp_modules": 3},
 }
 OTHERS = {
     1_235_814_400: {**LLAMA, "head_dim": 64},  # hub: meta-llama/Llama-3.2-1B
@@ -137,11 +113,10 @@ OTHERS = {
 }
 
 GLM5 = {
-    **{"model_type": "glm_moe_dsa", "hidden_size": 6144, "intermediate_size": 12288, "num_hidden_layers": 78},
-    **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 154880, "kv_lora_rank": 512},
-    **{"q_lora_rank": 2048, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "qk_head_dim": 256, "v_head_dim": 256},
-    **{"n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
-    **{"first_k_dense_replace": 3, "moe_layer_freq": 1, "num_nextn_predict_layers": 1},
+    **sizes("glm_moe_dsa", 6144, 78, 64, 64, 12288, 154880),
+    **{"kv_lora_rank": 512, "q_lora_rank": 2048, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "qk_head_dim": 256},
+    **{"v_head_dim": 256, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1},
+    **{"moe_intermediate_size": 2048, "first_k_dense_replace": 3, "moe_layer_freq": 1, "num_nextn_predict_layers": 1},
     **{"index_head_dim": 128, "index_n_heads": 32, "index_topk": 2048, "indexer_rope_interleave": True},
 }
 GLM52 = {
@@ -150,17 +125,16 @@ GLM52 = {
     **{"mlp_layer_types": ["dense"] * 3 + ["sparse"] * 75, "layer_types": ["deepseek_sparse_attention"] * 78},
 }
 V32 = {
-    **{"model_type": "deepseek_v32", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61},
-    **{"num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280, "kv_lora_rank": 512},
-    **{"n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
-    **{"first_k_dense_replace": 3, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048},
+    **sizes("deepseek_v32", 7168, 61, 128, 128, 18432, 129280),
+    **{"kv_lora_rank": 512, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1},
+    **{"moe_intermediate_size": 2048, "first_k_dense_replace": 3, "index_head_dim": 128, "index_n_heads": 64},
+    **{"index_topk": 2048},
 }
 QWEN35_27B = {
     "model_type": "qwen3_5",
     "text_config": {
-        **{"model_type": "qwen3_5_text", "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64},
-        **{"num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320},
-        **{"linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16},
+        **sizes("qwen3_5_text", 5120, 64, 24, 4, 17408, 248320),
+        **{"head_dim": 256, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16},
         **{"linear_num_value_heads": 48, "linear_value_head_dim": 128, "full_attention_interval": 4},
         **{"attn_output_gate": True, "mtp_num_hidden_layers": 1, "rope_parameters": {"partial_rotary_factor": 0.25}},
     },
@@ -173,29 +147,27 @@ QWEN35_397B = {
     **{"linear_value_head_dim": 128, "mamba_ssm_dtype": "float32"},
 }
 LLAMA4 = {
-    **{"model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384},
-    **{"num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128},
-    **{"vocab_size": 202048, "num_experts_per_tok": 1, "attention_chunk_size": 8192, "use_qk_norm": True},
+    **sizes("llama4_text", 5120, 48, 40, 8, 8192, 202048),
+    **{"intermediate_size_mlp": 16384, "head_dim": 128, "num_experts_per_tok": 1, "attention_chunk_size": 8192},
+    **{"use_qk_norm": True},
 }
 SCOUT = {**LLAMA4, "num_local_experts": 16, "interleave_moe_layer_step": 1}
 MAVERICK = {**LLAMA4, "num_local_experts": 128, "interleave_moe_layer_step": 2, "use_qk_norm": False}
 CODER = {
-    **{"model_type": "qwen3_moe", "hidden_size": 6144, "intermediate_size": 8192, "num_hidden_layers": 62},
-    **{"num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "num_experts": 160},
-    **{"num_experts_per_tok": 8, "moe_intermediate_size": 2560, "use_qk_norm": True},
+    **sizes("qwen3_moe", 6144, 62, 96, 8, 8192, 151936),
+    **{"head_dim": 128, "num_experts": 160, "num_experts_per_tok": 8, "moe_intermediate_size": 2560},
+    **{"use_qk_norm": True},
 }
 MIMO = {
-    **{"model_type": "mimo", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 36},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151680},
-    **{"attention_bias": True, "use_mrope": False, "num_nextn_predict_layers": 1},
+    **sizes("mimo", 4096, 36, 32, 8, 11008, 151680),
+    **{"head_dim": 128, "attention_bias": True, "use_mrope": False, "num_nextn_predict_layers": 1},
 }
 NEMOTRON3_NANO = {
-    **{"model_type": "nemotron_h", "hidden_size": 2688, "intermediate_size": 1856, "num_hidden_layers": 52},
-    **{"hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "vocab_size": 131072},
-    **{"num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64},
-    **{"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4, "mlp_hidden_act": "relu2"},
-    **{"n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "n_shared_experts": 1},
-    **{"moe_shared_expert_intermediate_size": 3712, "chunk_size": 128},
+    **sizes("nemotron_h", 2688, 52, 32, 2, 1856, 131072),
+    **{"hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "head_dim": 128},
+    **{"mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4},
+    **{"mlp_hidden_act": "relu2", "n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856},
+    **{"n_shared_experts": 1, "moe_shared_expert_intermediate_size": 3712, "chunk_size": 128},
 }
 NEMOTRON3_SUPER = {
     **NEMOTRON3_NANO,
@@ -208,27 +180,22 @@ NEMOTRON3_SUPER = {
     **{"moe_shared_expert_intermediate_size": 5376, "num_nextn_predict_layers": 1},
 }
 NEMOTRON_H_56B = {
-    **{"model_type": "nemotron_h", "hidden_size": 8192, "intermediate_size": 32768, "num_hidden_layers": 118},
-    "hybrid_override_pattern": "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-M-M-M-M-",
-    **{"num_attention_heads": 64, "num_key_value_heads": 8, "attention_head_dim": 128, "mamba_num_heads": 256},
-    **{"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 256, "conv_kernel": 4, "vocab_size": 131072},
+    **sizes("nemotron_h", 8192, 118, 64, 8, 32768, 131072),
+    **{"hybrid_override_pattern": "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-M-M-M-M-", "attention_head_dim": 128},
+    **{"mamba_num_heads": 256, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 256, "conv_kernel": 4},
 }
 KIMI_K2 = {
-    **{"model_type": "kimi_k2", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61},
-    **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840, "first_k_dense_replace": 1},
-    **{"n_routed_experts": 384, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    **sizes("kimi_k2", 7168, 61, 64, 64, 18432, 163840),
+    **{"first_k_dense_replace": 1, "n_routed_experts": 384, "num_experts_per_tok": 8, "n_shared_experts": 1},
+    **{"moe_intermediate_size": 2048, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
 }
 GLM45_AIR = {
-    **{"model_type": "glm4_moe", "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 46},
-    **{"num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151552},
-    **{"n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 1408},
-    **{"first_k_dense_replace": 1, "attention_bias": True, "use_qk_norm": False, "partial_rotary_factor": 0.5},
+    **sizes("glm4_moe", 4096, 46, 96, 8, 10944, 151552),
+    **{"head_dim": 128, "n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1},
+    **{"moe_intermediate_size": 1408, "first_k_dense_replace": 1, "attention_bias": True, "use_qk_norm": False},
+    **{"partial_rotary_factor": 0.5},
 }
-OLMO2 = {
-    **{"model_type": "olmo2", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32},
-    **{"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 100352},
-}
+OLMO2 = sizes("olmo2", 4096, 32, 32, 32, 11008, 100352)
 GLM47_FLASH = {
     **{"model_type": "glm4_moe_lite", "hidden_size": 2048, "intermediate_size": 10240, "num_hidden_layers": 47},
     **{"num_attention_heads": 20, "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192},
@@ -236,39 +203,30 @@ GLM47_FLASH = {
     **{"n_shared_experts": 1, "moe_intermediate_size": 1536, "first_k_dense_replace": 1, "vocab_size": 154880},
 }
 QWEN3_NEXT = {
-    **{"model_type": "qwen3_next", "hidden_size": 2048, "intermediate_size": 5120, "num_hidden_layers": 48},
-    **{"num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 151936, "num_experts": 512},
-    **{"num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
-    **{"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128},
-    **{"linear_value_head_dim": 128, "linear_conv_kernel_dim": 4},
+    **sizes("qwen3_next", 2048, 48, 16, 2, 5120, 151936),
+    **{"head_dim": 256, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512},
+    **{"shared_expert_intermediate_size": 512, "linear_num_key_heads": 16, "linear_num_value_heads": 32},
+    **{"linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4},
 }
 SEED_OSS = {
-    **{"model_type": "seed_oss", "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64},
-    **{"num_attention_heads": 80, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 155136},
-    **{"attention_bias": True, "attention_out_bias": False},
+    **sizes("seed_oss", 5120, 64, 80, 8, 27648, 155136),
+    **{"head_dim": 128, "attention_bias": True, "attention_out_bias": False},
 }
 QWEN25_VL = {
-    **{"model_type": "qwen2_5_vl", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28},
-    **{"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False},
-    **{"use_sliding_window": False, "sliding_window": 32768, "vision_start_token_id": 151652},
-    "vision_config": {"depth": 32, "hidden_size": 1280},
+    **sizes("qwen2_5_vl", 3584, 28, 28, 4, 18944, 152064),
+    **{"tie_word_embeddings": False, "use_sliding_window": False, "sliding_window": 32768},
+    **{"vision_start_token_id": 151652, "vision_config": {"depth": 32, "hidden_size": 1280}},
 }
 PHI2 = {
-    **{"model_type": "phi", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 32},
-    **{"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 51200, "hidden_act": "gelu_new"},
-    **{"partial_rotary_factor": 0.4, "qk_layernorm": False, "tie_word_embeddings": False},
+    **sizes("phi", 2560, 32, 32, 32, 10240, 51200),
+    **{"hidden_act": "gelu_new", "partial_rotary_factor": 0.4, "qk_layernorm": False, "tie_word_embeddings": False},
 }
 STARCODER2 = {
-    **{"model_type": "starcoder2", "hidden_size": 4608, "intermediate_size": 18432, "num_hidden_layers": 32},
-    **{"num_attention_heads": 36, "num_key_value_heads": 4, "vocab_size": 49152, "use_bias": True},
-    **{"activation_function": "gelu", "hidden_act": "gelu_pytorch_tanh", "mlp_type": "default"},
+    **sizes("starcoder2", 4608, 32, 36, 4, 18432, 49152),
+    **{"use_bias": True, "activation_function": "gelu", "hidden_act": "gelu_pytorch_tanh", "mlp_type": "default"},
     **{"norm_type": "layer_norm", "norm_epsilon": 1e-5, "sliding_window": 4096, "attention_softmax_in_fp32": True},
 }
-INTERNLM2 = {
-    **{"model_type": "internlm2", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 92544, "bias": False},
-    "tie_word_embeddings": False,
-}
+INTERNLM2 = sizes("internlm2", 4096, 32, 32, 8, 14336, 92544, bias=False, tie_word_embeddings=False)
 LLAVA = {
     **{"model_type": "llava", "image_token_index": 32000, "projector_hidden_act": "gelu", "vision_feature_layer": -2},
     "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064},

@@ -87,7 +87,7 @@ def candidates(
     others = [entry for entry in usual if entry.precision in precisions]
     if not others:
         raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
-    gpus = {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}
+    gpus = _gpus_of(others)
     ranks = {name: min(precisions.index(entry.precision) for entry in others if entry.gpu == name) for name in gpus}
 
     def rank(name: str) -> tuple:
@@ -118,7 +118,7 @@ def _unmeasured(kind: str, here: Sequence[Entry], same: Sequence[Entry], gpu: Gp
         return ()
     known = {(entry.framework, entry.kernel) for entry in here}
     others = [entry for entry in same if (entry.framework, entry.kernel) not in known and entry.gpu != gpu.name]
-    donors = {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}
+    donors = _gpus_of(others)
     near = [other for other in donors.values() if alike(other, gpu)]
     found = {}
     for donor in sorted(near, key=lambda other: distance(gpu, other, kind)):
@@ -146,12 +146,7 @@ def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: s
         and entry.constants.launch_s < HOST_BOUND_S
         and not _FUSED.search(entry.kernel)
     ]
-    here = [entry for entry in entries if entry.gpu == gpu.name]
-    if here:
-        return _of_engine(here, engine)
-    donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}.values(), kind)
-    found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
-    return [_transferred(entry, donor, gpu) for entry in found]
+    return _here_or_transferred(kind, gpu, engine, entries)
 
 
 def encoder_candidates(gpu: Gpu, engine: str, head_dim: float) -> Sequence[Entry]:
@@ -166,12 +161,20 @@ def encoder_candidates(gpu: Gpu, engine: str, head_dim: float) -> Sequence[Entry
     entries = [entry for entry, width in widths.items() if width == nearest]
     if nearest != head_dim:
         entries = [entry._replace(error_percent=nan) for entry in entries]
+    return _here_or_transferred("encoder", gpu, engine, entries)
+
+
+def _here_or_transferred(kind: str, gpu: Gpu, engine: str, entries: Sequence[Entry]) -> Sequence[Entry]:
     here = [entry for entry in entries if entry.gpu == gpu.name]
     if here:
         return _of_engine(here, engine)
-    donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}.values(), "encoder")
+    donor = nearest_gpu(gpu, _gpus_of(entries).values(), kind)
     found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
     return [_transferred(entry, donor, gpu) for entry in found]
+
+
+def _gpus_of(entries: Sequence[Entry]) -> dict[str, Gpu]:
+    return {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}
 
 
 def _transferred(entry: Entry, donor: Gpu, gpu: Gpu) -> Entry:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import BinaryIO
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, unreadable
 
 #: No text file of a trace directory is nearly as large.
 MAX_TEXT_BYTES = 2**30
@@ -21,10 +21,8 @@ def opened(path: Path, remedy: str) -> BinaryIO:
         if path.exists() and not path.is_file():
             raise InputError(path, "", "not a file", remedy)
         return path.open("rb")
-    except FileNotFoundError:
-        raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
     except (OSError, ValueError) as error:
-        raise InputError(path, "", f"cannot be read ({error})", "correct the path or its permissions") from None
+        raise unreadable(path, error, "correct the path or its permissions") from None
 
 
 def read_bytes(path: Path, remedy: str) -> bytes:
@@ -33,7 +31,7 @@ def read_bytes(path: Path, remedy: str) -> bytes:
         try:
             content = handle.read(MAX_TEXT_BYTES + 1)
         except OSError as error:
-            raise InputError(path, "", f"cannot be read ({error})", "copy it again") from None
+            raise unreadable(path, error, "copy it again") from None
     if not content:
         raise InputError(path, "", "the file is empty", remedy)
     if len(content) > MAX_TEXT_BYTES:

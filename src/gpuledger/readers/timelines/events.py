@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gpuledger.errors import InputError, warn
+from gpuledger.errors import InputError, unreadable, warn
 
 #: Bytes that are read at a time, and the most characters that one value may have.
 CHUNK, MAX_VALUE = 1 << 22, 1 << 26
@@ -80,10 +80,8 @@ class TraceEvents:
                 self._file = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
                 self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
                 yield from self._document()
-        except FileNotFoundError:
-            raise InputError(self.path, "", "the file does not exist", "put it there, or correct the path") from None
         except OSError as error:
-            raise InputError(self.path, "", f"cannot be read ({error})", "check the file") from None
+            raise unreadable(self.path, error, "check the file") from None
         if self._fault:
             warn(self.path, f"character {self._place:,}", self._fault, "the events before it are used")
 

@@ -7,7 +7,7 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers.gpus import find_gpu, read_gpus
+from gpuledger.readers.gpus import find_gpu, read_gpus, with_built_in
 from gpuledger.studies.engine_comparison import comparison
 from gpuledger.studies.engine_comparison.shapes import LAYOUTS, layout_of, read_shapes, repeated_percent, tables_of
 
@@ -40,7 +40,7 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
         :func:`gpuledger.studies.engine_comparison.comparison.compare`.
     """
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
-    known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
+    known = with_built_in(hardware)
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     layout, files = layout_of(case), tables_of(case)
     versions, tables = "baseline" in case.inputs, list(files)

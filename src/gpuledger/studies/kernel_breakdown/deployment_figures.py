@@ -38,7 +38,8 @@ MEMORY = {
     "activation_bytes": ("activations", figures.GREEN),
 }
 _LINES = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE, figures.SKY, figures.BLACK)
-_HALO = [withStroke(linewidth=2.2, foreground="white")]
+#: Around text that crosses lines or colours.
+HALO = [withStroke(linewidth=2.2, foreground="white")]
 #: Width of a letter of size 6.5 in inches, about.
 _LETTER = 0.053
 #: Segments narrower than this share of a bar (%) have no label.
@@ -194,7 +195,7 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float | str, reserve
         usable = (1 - reserve) * most
         axes.axhline(usable, color=figures.BLACK, linewidth=1)
         axes.axhspan(usable, most, facecolor="none", edgecolor="#999999", hatch="////", linewidth=0)
-        text = {"fontsize": 6.5, "path_effects": _HALO}
+        text = {"fontsize": 6.5, "path_effects": HALO}
         axes.text(
             tokens[0] * 1.08,
             usable + 0.02 * most,

@@ -17,10 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.label_placement import place_labels
-from gpuledger.studies.kernel_breakdown.deployment_figures import (
-    COLOURS,
-    type_colour,
-)
+from gpuledger.studies.kernel_breakdown.deployment_figures import COLOURS, HALO, type_colour
 from gpuledger.studies.kernel_breakdown.formatting import format_bandwidth, format_binary, format_decimal, format_time
 from gpuledger.studies.kernel_breakdown.groups import GROUPS
 from gpuledger.studies.kernel_breakdown.roofline import Roofs, mark_area
@@ -38,7 +35,6 @@ BOUNDS = {
 LINKS = 25
 #: Smallest share of the phase's time that gives a kernel a number in a roofline.
 LEAST_SHARE = 0.05
-_HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
 def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes, dict[str, tuple[Axes, Axes]]]:
@@ -125,7 +121,7 @@ def _draw_roofs(axes: Axes, roofs: Roofs, named: bool) -> None:
     peaks = sorted((value / 1e12, precision) for precision, value in roofs.peaks.items())
     peak = peaks[-1][0]
     intensity = np.geomspace(left, right, 60)
-    style = {"fontsize": 7.2, "path_effects": _HALO, "zorder": 6}
+    style = {"fontsize": 7.2, "path_effects": HALO, "zorder": 6}
     bandwidths = {
         "L2": (roofs.l2_bytes_per_s, figures.GREY, (0, (4, 2))),
         "DRAM": (roofs.dram_bytes_per_s, figures.BLACK, "-"),
@@ -325,7 +321,7 @@ def draw_bound_map(axes: Axes, rows: pd.DataFrame, bounds: Mapping[str, tuple[st
         row, column = _deepest_cell(region)
         style = {"ha": "center", "va": "center", "fontsize": 7.6, "fontweight": "bold", "color": figures.BLACK}
         text = f"{name.split(' ')[0]}\n{share[region].mean():.0f} %"
-        axes.text(tokens[column], requests[row], text, path_effects=_HALO, **style)
+        axes.text(tokens[column], requests[row], text, path_effects=HALO, **style)
     return {name for number, name in enumerate(bounds) if (largest == number).any()}
 
 

@@ -27,7 +27,7 @@ from gpuledger.models.transformer import (
     prefill,
     read_model,
 )
-from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
 from gpuledger.studies.kernel_breakdown.groups import group_of
 from gpuledger.studies.kernel_breakdown.source_model import Chunk
 
@@ -53,8 +53,7 @@ def read_hardware(case: Case) -> list[Gpu]:
         if entry.lower().endswith(TABLES):
             tables[entry] = read_gpus(case.present(entry, "hardware"))
     own = {name: gpu for table in tables.values() for name, gpu in table.items()}
-    # The user's tables come first: they may redefine a GPU, or an alias, of the built-in one.
-    known = own | read_gpus() | own
+    known = with_built_in(own)
     named = {entry: find_gpu(entry, known, case.dataset.file, place) for entry in entries if entry not in tables}
     chosen = {gpu.name for gpu in named.values()}
     found: list[Gpu] = []

@@ -12,7 +12,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import AT_LIMIT, FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
 from gpuledger.models.time_model.neighbours import near, shared
-from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
 from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
 
 #: Readings above this share of the limit are broken (the sensor lags behind what holds the power down).
@@ -47,7 +47,7 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
         No reading, readings beyond the limit, several limits, or too few steady ones below it.
     """
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
-    known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
+    known = with_built_in(hardware)
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     benchmark = "moe" in case.inputs
     frame, unread = read_readings(case, steady_percent) if benchmark else (read_steady(case, gpu), 0)

@@ -9,7 +9,6 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import unseen_constants
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import Gpu
@@ -20,7 +19,7 @@ from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.judgement import add_baselines, add_groups, in_percent, suffix_of
 from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
-from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
+from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, hold_back, rounded
 
 #: Keys of a case, and how their tables are read.
 LAYOUTS = {
@@ -147,10 +146,9 @@ def _prepared(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
     for operator, rows in frame.groupby("operator", sort=False):
         kind = engine_prediction.kind_of(operator)
         flop, moved, peak = kind.work(gpu, rows)
-        bandwidth = gpu.link_bytes_per_s if kind.name == "collective" else gpu.dram_bytes_per_s
-        compute_s, traffic_s = flop / peak, moved / bandwidth
+        compute_s, traffic_s = flop / peak, moved / kind.bandwidth(gpu)
         rows = rows.assign(flop=flop, bytes=moved, compute_s=compute_s, traffic_s=traffic_s)
-        rows["held_back"] = held_back(*(rows[name].to_numpy().astype(np.int64) for name in kind.sizes))
+        rows["held_back"] = hold_back(rows, kind.sizes)
         column, edges = kind.region
         order = np.searchsorted(edges, rows[column], side="left")
         names = [_region(column, low, high) for low, high in itertools.pairwise(edges)]

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import AnyConstants, read_table, unseen_constants
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import Gpu
@@ -123,7 +122,7 @@ def kernels_of(case: Case, path: Path, pattern: str) -> Iterator[Measured]:
     for (kernel, precision), rows in frame.groupby(["kernel", "precision"], sort=True):
         spec = None if gemms else engine_prediction.kind_of(rows["operator"].iloc[0])
         sizes = ("m", "n", "k") if gemms else spec.sizes
-        back = held_back(*(rows[name].to_numpy().astype(np.int64) for name in sizes))
+        back = prediction.hold_back(rows, sizes)
         yield Measured("gemm" if gemms else spec.name, spec, kernel, precision, rows.assign(held_back=back))
 
 
@@ -225,8 +224,7 @@ def _roofline_s(gpu: Gpu, measured: Measured, rows: pd.DataFrame) -> np.ndarray:
     if measured.spec is None:
         return prediction.baselines(gpu, rows)["roofline_s"].to_numpy()
     flop, moved, peak = measured.spec.work(gpu, rows)
-    bandwidth = gpu.link_bytes_per_s if measured.kind == "collective" else gpu.dram_bytes_per_s
-    return np.maximum(flop / peak, moved / bandwidth)
+    return np.maximum(flop / peak, moved / measured.spec.bandwidth(gpu))
 
 
 @cache

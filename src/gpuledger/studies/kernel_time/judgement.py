@@ -29,7 +29,7 @@ FITTED = ("lookup", "derated", "corrected")
 def add_errors(result: CaseResult, rows: pd.DataFrame, prefix: str = "", suffix: str = "") -> None:
     """Enter the errors of the model and of the baselines (of all shapes, and of the held-back ones)."""
     back = rows[rows["held_back"]]
-    error = percent(back["predicted_s"] / back["measured_s"] - 1)
+    error = _error_percent(back, "predicted")
     result.add(f"{prefix}shapes{suffix}", len(rows), "shape")
     result.add(f"{prefix}shapes_held_back{suffix}", len(back), "shape")
     result.add(f"{prefix}mape_held_back_percent{suffix}", error.abs().mean(), "%")
@@ -40,7 +40,7 @@ def add_errors(result: CaseResult, rows: pd.DataFrame, prefix: str = "", suffix:
     if len(large) or not prefix:
         result.add(f"{prefix}mape_held_back_large_percent{suffix}", large.abs().mean(), "%")
     for name in predictors(rows)[1:]:
-        off = percent(rows[f"{name}_s"] / rows["measured_s"] - 1).abs()
+        off = _error_percent(rows, name).abs()
         if name not in FITTED:
             result.add(f"{prefix}mape_{name}_held_back_percent{suffix}", off[rows["held_back"]].mean(), "%")
         counted = off[rows["held_back"]] if name in FITTED else off
@@ -139,6 +139,10 @@ def percent(ratio: pd.Series) -> pd.Series:
     return (100 * ratio).round(4)
 
 
+def _error_percent(rows: pd.DataFrame, name: str) -> pd.Series:
+    return percent(rows[f"{name}_s"] / rows["measured_s"] - 1)
+
+
 def in_percent(percent: float | str) -> str:
     # With a space that does not break.
     return percent if isinstance(percent, str) else f"{percent:.1f}\N{NO-BREAK SPACE}%"
@@ -161,7 +165,7 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
         for region in [*names, "all"]:
             chosen = part if region == "all" else part[part["region"] == region]
             back = chosen[chosen["held_back"]]
-            errors = {name: percent(back[f"{name}_s"] / back["measured_s"] - 1) for name in names_of}
+            errors = {name: _error_percent(back, name) for name in names_of}
             rows.append(
                 {
                     "operator": operator,
@@ -203,10 +207,7 @@ def predictor_table(result: CaseResult) -> pd.DataFrame:
     data = result.data
     columns: dict[str, dict[str, float]] = {}
     for group, part in data[data["held_back"]].groupby("group"):
-        column = {
-            PREDICTORS[name]: percent(part[f"{name}_s"] / part["measured_s"] - 1).abs().mean()
-            for name in predictors(part)
-        }
+        column = {PREDICTORS[name]: _error_percent(part, name).abs().mean() for name in predictors(part)}
         columns[f"{slug(str(group))}_mape_percent"] = column
     for group in columns:
         suffix = group.removesuffix("_mape_percent")

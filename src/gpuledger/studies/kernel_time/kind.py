@@ -29,6 +29,10 @@ class Kind:
     region: tuple[str, tuple[int, ...]]  # column and edges of the regions that errors are given by
     look_up: tuple[str, ...] = ()  # columns that a table look-up measures distances by, if others than `sizes`
 
+    def bandwidth(self, gpu: Gpu) -> float:
+        """Return the bandwidth (byte/s) of the bytes of `work`: of the links for a collective, else of DRAM."""
+        return gpu.link_bytes_per_s if self.name == "collective" else gpu.dram_bytes_per_s
+
 
 def numbers_of(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Return columns of rows as numbers."""

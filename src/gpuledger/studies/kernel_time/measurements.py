@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, unreadable
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
@@ -172,10 +172,8 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
 def _read_bare(path: Path, width: int) -> list[list[str]]:
     try:
         lines = path.read_text("utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(path, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
+        raise unreadable(path, error, "save it as UTF-8 text") from None
     cells = [[cell.strip() for cell in line.split(",")] for line in lines]
     for number, row in enumerate(cells, 1):
         if len(row) != width:

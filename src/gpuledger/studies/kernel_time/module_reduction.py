@@ -6,7 +6,6 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model import held_back
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_time.engine_reduction import in_words
 from gpuledger.studies.kernel_time.judgement import add_baselines, add_errors, in_percent, suffix_of
@@ -19,7 +18,7 @@ from gpuledger.studies.kernel_time.module_prediction import (
     least_times,
     predict_blocks,
 )
-from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, rounded
+from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, hold_back, rounded
 
 _SIZES = ("requests", "tokens", "context", "heads")
 
@@ -46,7 +45,7 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
     frame, skipped = read_modules(case, path)
     models = read_models(case, path, frame)
     frame = add_regions(frame)
-    frame["held_back"] = held_back(*(frame[name].to_numpy() for name in _SIZES))
+    frame["held_back"] = hold_back(frame, _SIZES)
     parts, words, launched, too_few = [], [], [], []
     for (_, kernel, precision), rows in frame.groupby(["operator", "kernel", "precision"], sort=True):
         held = rows["held_back"].to_numpy()

@@ -1,7 +1,7 @@
 """Predictions for measured kernels: the model with fitted and with foreign constants, and the baselines to beat."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -90,9 +90,9 @@ def weight_bytes(frame: pd.DataFrame) -> np.ndarray:
     return stored.to_numpy(dtype=float) * frame["n"].to_numpy() * frame["k"].to_numpy()
 
 
-def hold_back(frame: pd.DataFrame) -> np.ndarray:
-    """Return which kernels are held back: about every second (m, n, k), by its hash."""
-    return held_back(frame["m"].to_numpy(), frame["n"].to_numpy(), frame["k"].to_numpy())
+def hold_back(frame: pd.DataFrame, sizes: Sequence[str] = ("m", "n", "k")) -> np.ndarray:
+    """Return which kernels are held back: about every second shape, by its hash; `sizes` are a shape's columns."""
+    return held_back(*(frame[name].to_numpy().astype(np.int64) for name in sizes))
 
 
 def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:

@@ -13,7 +13,7 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model.constants import describe_constants, unseen_constants
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
-from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
 from gpuledger.readers.kernel_tables.gemms import RATE, read_gemms
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
@@ -84,8 +84,7 @@ def reduce(case: Case) -> CaseResult:
         remedy = "give the unit of the times"
         raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for measurements of GEMMs", remedy)
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
-    # Own hardware comes first: it may have the name or an alias of a built-in GPU.
-    known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
+    known = with_built_in(hardware)
     if "tables" in case.inputs:
         wanted = case.inputs["gpus"].items()
         gpus = {

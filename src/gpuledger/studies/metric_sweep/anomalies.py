@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep import unit_switches
-from gpuledger.studies.metric_sweep.measurements import VARIABLES
+from gpuledger.studies.metric_sweep.measurements import PLACE, VARIABLES
 from gpuledger.studies.metric_sweep.sweeps import SERIES
 from gpuledger.studies.metric_sweep.unit_switches import shown
 
@@ -61,7 +61,7 @@ def contradictions(points: pd.DataFrame) -> pd.DataFrame:
             f"{unit_switches.SECTOR_BYTES} byte = {shown(point['proof'], point['unit'])}"
         )
         rows.append(_at(point, "contradiction", evidence))
-    values = points.set_index(["kernel_class", "metric", *VARIABLES])["value"]
+    values = points.set_index(PLACE)["value"]
     rows_of = points.groupby("metric", sort=False).indices
     for metric in rows_of:
         for pattern, other, times in _LIMITS:
@@ -69,7 +69,7 @@ def contradictions(points: pd.DataFrame) -> pd.DataFrame:
             if partner == metric or partner not in rows_of or not re.match(pattern, metric):
                 continue
             mine = points.iloc[rows_of[metric]]
-            keys = pd.MultiIndex.from_frame(mine.assign(metric=partner)[["kernel_class", "metric", *VARIABLES]])
+            keys = pd.MultiIndex.from_frame(mine.assign(metric=partner)[PLACE])
             limit = values.reindex(keys).to_numpy() * times
             above = mine["value"].to_numpy() > limit * (1 + unit_switches.AGREEMENT)
             for point, most in zip(mine[above].to_dict("records"), limit[above], strict=True):
@@ -92,13 +92,12 @@ def split_classes(kernels: pd.DataFrame, observations: pd.DataFrame) -> pd.DataF
         See :func:`gpuledger.studies.metric_sweep.measurements.read_observations`.
     """
     rows = []
-    keys = ["kernel_class", "metric", *VARIABLES]
-    groups = kernels.groupby(keys, sort=False)
+    groups = kernels.groupby(PLACE, sort=False)
     several = kernels[groups["kernel_name"].transform("size") > 1]
     if len(several):
-        groups = several.groupby(keys, sort=True)
+        groups = several.groupby(PLACE, sort=True)
         low, high = groups["value"].min(), groups["value"].max()
-        spread = (several["maximum"] - several["minimum"]).groupby([several[name] for name in keys]).max()
+        spread = (several["maximum"] - several["minimum"]).groupby([several[name] for name in PLACE]).max()
         apart = high - low > np.maximum(SPLIT_DISTANCE * high, SPLIT_SPREADS * spread)
         split = apart.groupby(level=["kernel_class", "metric"]).mean()
         distance = ((high - low) / high.where(high > 0))[apart]

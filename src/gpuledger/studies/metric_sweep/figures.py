@@ -20,7 +20,7 @@ from gpuledger.ledger import figures
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep import sweeps
 from gpuledger.studies.metric_sweep.laws import fit_series, law_of, outlying_sizes
-from gpuledger.studies.metric_sweep.measurements import VARIABLES
+from gpuledger.studies.metric_sweep.measurements import PLACE, VARIABLES
 from gpuledger.studies.metric_sweep.reduction import Sweep
 
 #: Most panels in a figure, and most classes in a panel.
@@ -325,8 +325,8 @@ def _draw_anomalies(axes: Axes, series: pd.DataFrame, sweep: Sweep, out: Sequenc
         axes.plot(outlying["size"], outlying["value"], **_WRONG, **_SYMBOLS["outlier"][1])
         drawn.add("outlier")
     wrong = sweep.anomalies[sweep.anomalies["kind"] == "contradiction"].dropna(subset=list(VARIABLES))
-    wrong = wrong.astype(dict.fromkeys(VARIABLES, "int64"))[["kernel_class", "metric", *VARIABLES]].drop_duplicates()
-    contradicted = series.merge(wrong, on=["kernel_class", "metric", *VARIABLES])
+    wrong = wrong.astype(dict.fromkeys(VARIABLES, "int64"))[PLACE].drop_duplicates()
+    contradicted = series.merge(wrong, on=PLACE)
     if len(contradicted):
         axes.plot(contradicted["size"], contradicted["value"], **_WRONG, **_SYMBOLS["contradiction"][1])
         drawn.add("contradiction")

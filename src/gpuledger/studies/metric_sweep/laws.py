@@ -10,7 +10,7 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models import scaling_laws
-from gpuledger.studies.metric_sweep.measurements import VARIABLES
+from gpuledger.studies.metric_sweep.measurements import PLACE, VARIABLES
 from gpuledger.studies.metric_sweep.sweeps import SERIES
 
 #: Columns of the law table.
@@ -152,15 +152,13 @@ def law_of(laws: pd.DataFrame, series: pd.DataFrame) -> pd.Series:
 
 def outlying_sizes(wrong: pd.DataFrame, series: pd.DataFrame) -> list[int]:
     """Return the sizes of a series that are outliers among the anomalies `wrong`."""
-    keys = ["kernel_class", "metric", *VARIABLES]
-    outliers = wrong.loc[wrong["kind"] == "outlier", keys].astype(dict.fromkeys(VARIABLES, "int64"))
+    outliers = wrong.loc[wrong["kind"] == "outlier", PLACE].astype(dict.fromkeys(VARIABLES, "int64"))
     return series.loc[_at_points(series, outliers), "size"].tolist()
 
 
 def _at_points(series: pd.DataFrame, points: pd.DataFrame) -> np.ndarray:
     """Return which rows are at one of the points (``kernel_class, metric`` and sizes)."""
-    keys = ["kernel_class", "metric", *VARIABLES]
-    return pd.MultiIndex.from_frame(series[keys]).isin(pd.MultiIndex.from_frame(points[keys]))
+    return pd.MultiIndex.from_frame(series[PLACE]).isin(pd.MultiIndex.from_frame(points[PLACE]))
 
 
 def fit_series(series: pd.DataFrame, outliers: Sequence[int]) -> scaling_laws.Fit:

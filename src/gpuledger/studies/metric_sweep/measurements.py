@@ -17,6 +17,8 @@ from gpuledger.readers.tabular import Column, read_csv
 
 #: Variables of a sweep.
 VARIABLES = ("n_layer", "hidden_dim", "seq_len")
+#: A class's metric and where it was measured: the key of a point without its unit.
+PLACE = ["kernel_class", "metric", *VARIABLES]
 #: Key of a class's point.
 POINT = ("kernel_class", "metric", "unit", *VARIABLES)
 #: Unit of a pure number, and of values printed without a unit.

@@ -17,7 +17,11 @@ from gpuledger.studies.metric_sweep.measurements import VARIABLES
 
 def series_name(row: pd.Series | dict) -> str:
     """Return the name of a series in the summary, such as ``fmha_dram__sectors_read_sum_by_seq_len``."""
-    return f"{slug(row['kernel_class'])}_{slug(row['metric'])}_by_{row['variable']}"
+    return f"{_metric_name(row)}_by_{row['variable']}"
+
+
+def _metric_name(row: pd.Series | dict) -> str:
+    return f"{slug(row['kernel_class'])}_{slug(row['metric'])}"
 
 
 def summarise(result: CaseResult, sweep, case: Case, gemm_classes: Collection[str], summarised_series: int) -> None:
@@ -82,7 +86,7 @@ def _add_values(result: CaseResult, sweep) -> None:
     """Add every point's value, and the variables that each metric depends on in any class."""
     points = sweep.points
     for row in points.to_dict("records"):
-        name = f"{slug(row['kernel_class'])}_{slug(row['metric'])}_{point_name(row, points)}"
+        name = f"{_metric_name(row)}_{point_name(row, points)}"
         result.add(name, _whole(row["value"]), row["unit"])
     depends = classification.dependence(sweep.laws)
     for metric, own in depends.groupby("metric", sort=True):
@@ -125,7 +129,7 @@ def _add_switches(result: CaseResult, sweep) -> bool:
     result.add("bytes_proven_values", int(proven.sum()), "1")
     repaired = proofs[proofs["value"] != proofs["value_as_given"]]
     for row in repaired.to_dict("records"):
-        name = f"{slug(row['kernel_class'])}_{slug(row['metric'])}_{point_name(row, sweep.points)}"
+        name = f"{_metric_name(row)}_{point_name(row, sweep.points)}"
         result.add(f"{name}_as_given", _whole(row["value_as_given"]), row["unit"])
         result.add(name, _whole(row["value"]), row["unit"])
         result.add(f"{name}_unit_factor", _whole(row["value"] / row["value_as_given"]), "1")
@@ -142,8 +146,8 @@ def point_name(point: dict, points: pd.DataFrame) -> str:
 
 
 def _add_expected(result: CaseResult, sweep) -> None:
-    for (kernel_class, metric), own in sweep.expected.groupby(["kernel_class", "metric"], sort=True):
-        name = f"{slug(kernel_class)}_{slug(metric)}"
+    for _, own in sweep.expected.groupby(["kernel_class", "metric"], sort=True):
+        name = _metric_name(own.iloc[0])
         result.add(f"{name}_expected_formula", own["formula"].iloc[0], "text")
         result.add(f"{name}_expected_slope_ratio", own["slope_ratio"].iloc[0], "1")
         for row in own.to_dict("records"):

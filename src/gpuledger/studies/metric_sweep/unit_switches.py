@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpuledger.studies.metric_sweep.measurements import UNKNOWN_UNIT, VARIABLES
+from gpuledger.studies.metric_sweep.measurements import PLACE, UNKNOWN_UNIT, VARIABLES
 from gpuledger.studies.metric_sweep.sweeps import SERIES
 
 #: Bytes of a sector of L2 and DRAM. NVIDIA, Nsight Compute documentation, Metrics Guide.
@@ -36,11 +36,10 @@ def sectors_of(metric: str) -> str | None:
 
 def with_proofs(points: pd.DataFrame) -> pd.DataFrame:
     """Add ``proof``: the bytes of the sectors counted at the same point; NaN if none were counted."""
-    keys = ["kernel_class", "metric", *VARIABLES]
-    sectors = points.set_index(keys)["value"] * SECTOR_BYTES
+    sectors = points.set_index(PLACE)["value"] * SECTOR_BYTES
     partner = points["metric"].map({name: sectors_of(name) for name in points["metric"].unique()})
     partner = partner.where(points["unit"] != UNKNOWN_UNIT)
-    wanted = pd.MultiIndex.from_frame(points.assign(metric=partner)[keys])
+    wanted = pd.MultiIndex.from_frame(points.assign(metric=partner)[PLACE])
     return points.assign(proof=sectors.reindex(wanted).to_numpy())
 
 
@@ -171,7 +170,7 @@ def find(series: pd.DataFrame) -> pd.DataFrame:
             point, factor = own.iloc[position], factors[position]
             rows.append(_row(dict(zip(SERIES, key, strict=True)), point, own, factor))
     columns = ["kernel_class", "metric", "kind", "where", "evidence", *VARIABLES, "factor"]
-    return pd.DataFrame(rows, columns=columns).drop_duplicates(["kernel_class", "metric", *VARIABLES])
+    return pd.DataFrame(rows, columns=columns).drop_duplicates(PLACE)
 
 
 def _row(key: dict, point: pd.Series, own: pd.DataFrame, factor: float) -> dict:
@@ -217,8 +216,7 @@ def shown(value: float, unit: str) -> str:
 
 def repair(points: pd.DataFrame, switches: pd.DataFrame) -> pd.DataFrame:
     """Repair values that were printed in another unit; ``value_as_given`` keeps the original."""
-    keys = ["kernel_class", "metric", *VARIABLES]
-    factor = switches.set_index(keys)["factor"].reindex(pd.MultiIndex.from_frame(points[keys])).fillna(1.0).to_numpy()
+    factor = switches.set_index(PLACE)["factor"].reindex(pd.MultiIndex.from_frame(points[PLACE])).fillna(1.0).to_numpy()
     repaired = {name: _product(points[name].to_numpy(), factor) for name in _VALUES}
     return points.assign(value_as_given=points["value"], **repaired)
 
