@@ -43,6 +43,8 @@ EXPECTED = [
     (f"{ENGINES}/gemm_h100", "fp8_block_sglang_0_5_14_faster_percent", "SGLang for {:.0f} %, TensorRT"),
     (f"{ENGINES}/gemm_h100", "fp8_block_sglang_0_5_14_shapes", "4 % of {:,} |"),
     (f"{ENGINES}/moe_h100_trtllm", "shapes", "36 % of {:,} layers"),
+    ("aiconfigurator/expert_tiles/h100_sglang", "bf16_gain", "{:.2f} times the next widths' rate"),
+    ("aiconfigurator/expert_tiles/h100_vllm", "bf16_gain", "larger defaults: {:.2f} times"),
     *(
         ("aiconfigurator/kernel_power/b200_vllm", name, form)
         for name, form in (

@@ -5,12 +5,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from gpuledger.ledger import figures
+from gpuledger.studies.expert_tiles.reduction import LEAST_COLUMNS
 
 #: Colours of tuned and of default tiles.
 TUNED, DEFAULT = figures.BLUE, figures.ORANGE
 
 
-def draw_rates(axes: Axes, rows: pd.DataFrame, peak: float = np.nan, least_columns: int = 256) -> None:
+def draw_rates(axes: Axes, rows: pd.DataFrame, peak: float = np.nan, least_columns: int = LEAST_COLUMNS) -> None:
     """Draw what launches reach over the rows of an expert, with the medians of each power of two.
 
     Parameters
