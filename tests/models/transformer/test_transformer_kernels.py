@@ -435,6 +435,21 @@ def test_choice_probabilities(experts, share, load):
     assert np.all(rows * min(3, experts) >= tokens * active - 3)
 
 
+@pytest.mark.parametrize(("experts", "active", "devices"), [(128, 8, 2), (128, 4, 4), (256, 8, 8), (384, 8, 16)])
+@pytest.mark.parametrize("tokens", [4, 16, 64, 256])
+def test_the_busiest_device_of_a_random_placement(experts, active, devices, tokens):
+    """Against random placements and choices: each token chooses different experts, the popular ones oftener."""
+    random, logs = np.random.default_rng(7), np.log(choice_probability(experts, active, SERVED_LOAD))
+    most = []
+    for _ in range(100):
+        keys = logs + random.gumbel(size=(tokens, experts))
+        chosen = np.bincount(np.argpartition(-keys, active - 1, axis=1)[:, :active].ravel(), minlength=experts)
+        place = random.permutation(experts) % devices
+        most.append([np.bincount(place, rows, devices).max() for rows in (chosen, chosen > 0)])
+    rows, touched = Routing(experts, active, SERVED_LOAD, devices).busiest(np.array([tokens]))
+    assert [rows[0], touched[0]] == pytest.approx(np.mean(most, axis=0), rel=0.08)
+
+
 def test_uneven_load_touches_fewer_experts_and_burdens_one_device():
     model, work = MODELS["Qwen3-30B-A3B"], decode(100, 32)
     frames = [kernels(model, work, Parallel(expert=8), expert_load=load).set_index("kernel") for load in (0, 1.0)]

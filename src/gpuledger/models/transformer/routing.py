@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import erf
 
 import numpy as np
 
@@ -76,13 +77,16 @@ def as_load(load: float | str | Sequence[float]) -> Load:
 
 @dataclass(frozen=True)
 class Routing:
-    """How tokens choose experts; expert e is on device e mod *devices*."""
+    """How tokens choose experts, which are spread evenly over devices."""
 
     #: Number of experts, and how many a token uses.
     experts: int
     active: int
-    #: See :func:`choice_probability`. ``power_law_1.2``: loads are the quantiles of a power law with that exponent, as
-    #: in measurements of engines' kernels (:func:`gpuledger.models.time_model.moe.expert_loads`).
+    #: See :func:`choice_probability`: with an exponent above 0, popular experts are on any device, and tokens choose at
+    #: random, so that at each moment some device has more than its share. With 0 all devices have the same, and with
+    #: weights what is expected where expert e is on device e mod *devices*. ``power_law_1.2``: loads are the quantiles
+    #: of a power law with that exponent, as in measurements of engines' kernels
+    #: (:func:`gpuledger.models.time_model.moe.expert_loads`).
     load: Load = 0.0
     devices: int = 1
 
@@ -140,7 +144,43 @@ class Routing:
             each = each[again]
             return each, np.minimum(each, 1), np.ones(each.shape[1])
         probability = choice_probability(self.experts, self.active, self.load)
-        busiest = max((probability[device :: self.devices] for device in range(self.devices)), key=np.sum)
-        values, count = np.unique(busiest, return_counts=True)
+        at_random = self.devices > 1 and isinstance(self.load, float) and not self.even
+        if not at_random:
+            probability = max((probability[device :: self.devices] for device in range(self.devices)), key=np.sum)
+        values, count = np.unique(probability, return_counts=True)
         several = tokens[:, None]
-        return several * values, 1 - (1 - values) ** several, count
+        each, touched = several * values, 1 - (1 - values) ** several
+        if at_random:
+            each = each * self._over_mean(each, each, count)[:, None]
+            touched = np.minimum(touched * self._over_mean(touched, touched * (1 - touched), count)[:, None], 1)
+            count = count / self.devices
+        return each, touched, count
+
+    def _over_mean(self, mean: np.ndarray, variance: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """Return how many times a device's mean the device with the most is expected to have, by shape.
+
+        The sum over a device's experts varies with which they are, and with the tokens' choices (each of different
+        experts). It is taken as normal: from 4 tokens on within 7 % of simulated placements of Zipf loads on 2 to 16
+        devices, on 32 devices of 8 experts up to 22 % too little.
+
+        Parameters
+        ----------
+        mean, variance : arrays of shape (shapes, kinds)
+            Of one expert of a kind, over the tokens' choices.
+        count : array of shape (kinds,)
+            Experts of each kind.
+        """
+        whole = mean @ count
+        between = (mean**2 @ count - whole**2 / self.experts) / (1 - 1 / self.experts)
+        chosen = variance @ count * (1 - (self.active - 1) / (self.experts - 1))
+        spread = np.sqrt(np.maximum(between + chosen, 0) / self.devices)  # all alike: rounding errors
+        most = whole / self.devices + _largest_normal(self.devices) * spread
+        return np.divide(np.minimum(most, whole) * self.devices, whole, out=np.ones(len(whole)), where=whole > 0)
+
+
+@lru_cache
+def _largest_normal(count: int) -> float:
+    """Return the expected largest of so many independent standard normal numbers."""
+    x = np.linspace(-9, 9, 4000)  # not at 0, where the integrand jumps
+    below = np.array([0.5 * (1 + erf(value / 2**0.5)) for value in x]) ** count
+    return float(np.trapezoid((x >= 0) - below, x))
