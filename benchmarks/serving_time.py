@@ -1,13 +1,14 @@
 """Errors of served runs' time per output token: this project's, and AIConfigurator's on the same runs.
 
-    python benchmarks/serving_time.py [--gpu h100 …] [--every N] [--decode-only] [--peer PYTHON|install]
+    python benchmarks/serving_time.py [--gpu h100 …] [--every N] [--decode-only | --parallelism] [--peer PYTHON|install]
 
 The runs are those that the study `serving_time` can express, every N-th of them. AIConfigurator 0.12.0 looks kernels up
 in tables of the very GPUs; it is asked twice: for a step of decoding alone (`static_gen`), beside our sum of a decode
 step's kernels, and for its model of continuous batching (`agg`), beside our prediction with other requests' prompts.
-Of workers that only decode (`--decode-only`) it is asked for the first, with the requests that we say decode at a time.
-Neither has a fitted term. It runs in an environment of its own: `--peer` names a Python that has it, or `install` makes
-one in a temporary folder.
+Of workers that only decode (`--decode-only`) it is asked for the first, with the requests that we say decode at a
+time. With `--parallelism` both choose a parallelism, as the case `parallelism` does, of every N-th workload; only the
+runs that AIConfigurator predicts are there to choose from. Neither has a fitted term. It runs in an environment of its
+own: `--peer` names a Python that has it, or `install` makes one in a temporary folder.
 
 The dataset must have been downloaded (`snakemake results/aiconfigurator/serving_time/h200/summary.json`).
 """
@@ -24,8 +25,9 @@ from measure import install
 
 from gpuledger import files
 from gpuledger.ledger.datasets import Case, Dataset
-from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.serving_time import reduce
+from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.studies.serving_time import parallelism, reduce
+from gpuledger.studies.serving_time.prediction import predict_runs
 from gpuledger.studies.serving_time.runs import CONFIGURATIONS, TOGETHER, read_runs
 from gpuledger.studies.serving_time.sweeps import mean_lengths
 
@@ -65,9 +67,9 @@ def arguments_of(row: pd.Series, run: pd.Series) -> dict:
     return given | {name: row[name] for name in modes if isinstance(row[name], str) and "gpt-oss" not in model}
 
 
-def runs_of(case: Case) -> pd.DataFrame:
-    """The runs of a case by id, with their mean lengths."""
-    runs, _ = read_runs(case, find_gpu(case.inputs["gpu"]))
+def runs_of(case: Case, gpu: Gpu) -> pd.DataFrame:
+    """The runs of a case on one GPU by id, with their mean lengths."""
+    runs, _ = read_runs(case, gpu)
     new, out = mean_lengths(runs)
     return runs.assign(isl=new, osl=out).set_index("id")
 
@@ -92,9 +94,13 @@ def main() -> None:
     parser.add_argument(
         "--decode-only", action="store_true", help="runs whose workers only decode, instead of all others"
     )
+    parser.add_argument("--parallelism", action="store_true", help="which parallelism both would choose, and its worth")
     parser.add_argument("--peer", help="a Python that has AIConfigurator, or `install`")
     arguments = parser.parse_args()
     dataset = Dataset.load(files.ROOT / "traces" / "aiconfigurator" / "dataset.yaml")
+    if arguments.parallelism:
+        judge_choices(dataset.case("serving_time", "parallelism"), arguments)
+        return
     cases = [dataset.case("serving_time", gpu) for gpu in arguments.gpu]
     ours = pd.concat([reduce(case).data.assign(gpu=case.name) for case in cases], ignore_index=True)
     ours = ours[(ours["mode"] != TOGETHER) == arguments.decode_only]
@@ -109,7 +115,7 @@ def main() -> None:
     table = pd.read_csv(cases[0].path("runs")).set_index("id").loc[sample["id"]]
     with tempfile.TemporaryDirectory() as folder:
         python = install(folder, PEER) if arguments.peer == "install" else arguments.peer
-        runs = pd.concat([runs_of(case) for case in cases]).loc[sample["id"]]
+        runs = pd.concat([runs_of(case, find_gpu(case.inputs["gpu"])) for case in cases]).loc[sample["id"]]
         if arguments.decode_only:
             runs["requests"] = sample["decoding"].to_numpy()
         pairs = zip(table.iterrows(), runs.iterrows(), strict=True)
@@ -121,6 +127,35 @@ def main() -> None:
     names = ["decode_s", "peer_decode_s", *([] if arguments.decode_only else ["kernels_s", "peer_s"])]
     for title, part in [("all", both), *both.groupby("gpu"), *both.groupby("engine"), *both.groupby("model")]:
         show(title, part, names)
+
+
+def judge_choices(case: Case, arguments: argparse.Namespace) -> None:
+    """Print what the parallelisms attain that either chooses."""
+    gpus = [find_gpu(name) for name in case.inputs["gpus"]]
+    predicted = [predict_runs(case, gpu) for gpu in gpus]
+    ours = pd.concat([one.data.assign(gpu=gpu.name) for gpu, one in zip(gpus, predicted, strict=True)])
+    ours = ours[ours["mode"] == TOGETHER]
+    several = ours.groupby(parallelism.WORKLOAD)["parallelism"].transform("nunique") > 1
+    numbers = ours[several].groupby(parallelism.WORKLOAD).ngroup()
+    sample = ours.loc[several][numbers % arguments.every == 0].reset_index(drop=True)
+    choosers = {"gpuledger": "kernels_s"}
+    if arguments.peer:
+        with tempfile.TemporaryDirectory() as folder:
+            python = install(folder, PEER) if arguments.peer == "install" else arguments.peer
+            table = pd.read_csv(case.path("runs")).set_index("id").loc[sample["id"]]
+            runs = pd.concat([runs_of(case, gpu) for gpu in gpus]).loc[sample["id"]]
+            pairs = zip(table.iterrows(), runs.iterrows(), strict=True)
+            given = [arguments_of(row, run) for (_, row), (_, run) in pairs]
+            sample["peer_s"] = ask(python, given, ["agg"])[:, 0]
+        print(f"{sample['peer_s'].isna().sum()} of {len(sample):,} runs AIConfigurator refuses; the others:")
+        sample, choosers["AIConfigurator"] = sample[sample["peer_s"].notna()], "peer_s"
+    for name, column in choosers.items():
+        decided = parallelism.choices(parallelism.points(sample.assign(kernels_s=sample[column])))
+        for title, part in [("all", decided), *decided.groupby("gpu")]:
+            found, workloads = parallelism.averages(part), part.groupby(parallelism.WORKLOAD).ngroups
+            best = f"best chosen {found['best_chosen']:.1f}, by chance {found['best_by_chance']:.1f}"
+            rules = ", ".join(f"{rule} {found[rule]:.1f}" for rule in ("fewest", "most", "any"))
+            print(f"{name:15} {title:9} ({workloads:3}) {found['predicted']:5.1f} % of best; {best}; {rules}")
 
 
 def show(title: str, part: pd.DataFrame, names: list[str]) -> None:

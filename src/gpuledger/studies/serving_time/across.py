@@ -16,6 +16,11 @@ from gpuledger.studies.serving_time.runs import APART
 from gpuledger.studies.serving_time.tables import ENGINES
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the cases that tell of times, not of choices."""
+    return [result for result in results if "kernels_s" in result.data]
+
+
 def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw a row per GPU, dataset and engine: predicted over measured time per output token.
 

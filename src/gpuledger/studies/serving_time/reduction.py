@@ -1,26 +1,17 @@
 """From served runs to predicted times per output token, their errors, and one term per engine for the rest."""
 
-from collections import Counter
-
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
-from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import describe_constants
-from gpuledger.models.time_model.step import predict, totals
-from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
-from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu, find_gpu
-from gpuledger.studies.serving_time import sweeps
-from gpuledger.studies.serving_time.apart import decode_steps, decoding_share
-from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
+from gpuledger.studies.serving_time.parallelism import reduce_choices
+from gpuledger.studies.serving_time.prediction import predict_runs
+from gpuledger.studies.serving_time.runs import APART
 
-#: Measured over predicted times beyond which the unit is wrong, not the prediction.
-IMPLAUSIBLE = 50
 #: Runs of an engine that its term is fitted to at least.
 LEAST_RUNS = 20
 #: With at most this many requests, the first token does not wait long for other requests.
@@ -32,40 +23,33 @@ DIGITS = 6
 
 
 def reduce(case: Case) -> CaseResult:
-    """Predict the time per output token of every run on one GPU that the models can express.
+    """Predict the time per output token of every run that the models can express.
 
     Parameters
     ----------
     case : Case
-        ``runs``, a table of served runs, and ``gpu``; optional ``configs``, a folder of the models' configurations.
+        ``runs``, a table of served runs, and ``gpu``, or ``gpus`` to ask which parallelism the predictions would choose
+        (:func:`gpuledger.studies.serving_time.parallelism.reduce_choices`); optional ``configs``, a folder of the
+        models' configurations.
 
     Returns
     -------
     CaseResult
-        Data: a row per expressed run: ``id, engine, model, precision, mode`` (``agg``, or ``disagg``: prompts are
-        processed by other workers than those that decode), ``input_tokens, output_tokens, requests`` (in flight, of a
-        replica), ``decoding`` (of them, at a time), ``gpus, layers, held_back, measured_s`` (per output token) and,
-        predicted, ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests'
-        prompts, per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts), ``given_ttft_s`` (the
-        same of as many requests and prompts as the measured time to the first token leaves), ``predicted_s`` (with the
-        engine's term); of the first token ``ttft_s`` and, predicted where all is on the same GPUs, ``prompt_s`` (its
-        prompt's kernels) and ``first_token_s`` (with the engine's term; NaN with more than `FEW_REQUESTS`). Both modes
-        have quantities and engines' terms of their own.
+        Of one GPU. Data: a row per expressed run: ``id, engine, model, precision, mode`` (``agg``, or
+        ``disagg``: prompts are processed by other workers than those that decode), ``input_tokens,
+        output_tokens, requests`` (in flight, of a replica), ``decoding`` (of them, at a time), ``gpus,
+        parallelism`` (as TP4 EP4), ``layers, held_back, measured_s`` (per output token) and, predicted,
+        ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests'
+        prompts, per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts),
+        ``given_ttft_s`` (the same of as many requests and prompts as the measured time to the first token
+        leaves), ``predicted_s`` (with the engine's term); of the first token ``ttft_s`` and, predicted where
+        all is on the same GPUs, ``prompt_s`` (its prompt's kernels) and ``first_token_s`` (with the engine's
+        term; NaN with more than `FEW_REQUESTS`). Both modes have quantities and engines' terms of their own.
     """
+    if "gpus" in case.inputs:
+        return reduce_choices(case)
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
-    runs, ignored = read_runs(case, gpu)
-    once = sweeps.once(runs)
-    parts, refused, used = _predict(case, gpu, once)
-    if not parts:
-        problem = f"no run on {gpu.name} can be expressed ({_counted(refused)})"
-        raise InputError(case.path("runs"), "", problem, "add runs that the models can express, or set another gpu")
-    data = pd.concat(parts).sort_index().reset_index(drop=True)
-    ratio = float((data["measured_s"] / data["kernels_s"]).median())
-    if not 1 / IMPLAUSIBLE < ratio < IMPLAUSIBLE:
-        than = f"{1 / ratio:.3g} times shorter" if ratio < 1 else f"{ratio:.3g} times longer"
-        problem = f"times are, in the median, {than} than the sum of the kernels"
-        remedy = "write milliseconds, or correct the gpu"
-        raise InputError(case.path("runs"), "column silicon_tpot_ms", problem, remedy)
+    data, runs, repeated, ignored, refused, used = predict_runs(case, gpu)
     apart = data["mode"] == APART
     terms = _fit(data[~apart], "measured_s", "kernels_s", data["layers"], LEAST_RUNS)
     decode_terms = _fit(data[apart], "measured_s", "kernels_s", data["layers"], LEAST_RUNS)
@@ -78,13 +62,13 @@ def reduce(case: Case) -> CaseResult:
     data[times] = data[times].map(lambda value: float(f"{value:.{DIGITS}g}"))
     result = CaseResult(data)
     result.add("gpu", gpu.title, "text")
-    result.add("runs", len(once), "run")
-    result.add("repeated_rows", len(runs) - len(once), "run")
+    result.add("runs", len(runs), "run")
+    result.add("repeated_rows", repeated, "run")
     result.add("other_gpus_runs", ignored, "run")
     result.add("runs_expressed", len(data), "run")
-    result.add("disagg_runs", int((once["mode"] == APART).sum()), "run")
+    result.add("disagg_runs", int((runs["mode"] == APART).sum()), "run")
     result.add("disagg_runs_expressed", int(apart.sum()), "run")
-    result.add("not_expressed", _counted(refused), "text")
+    result.add("not_expressed", refused, "text")
     fitted = {"host_per_layer": terms, "ttft_host": first_terms, "disagg_host_per_layer": decode_terms}
     for name, found in fitted.items():
         for engine, term in sorted(found.items()):
@@ -102,69 +86,9 @@ def reduce(case: Case) -> CaseResult:
         "label": "predicted by a time model, beside measured served runs",
         "source": f"gpuledger's time model; measured runs: {case.dataset.content['source']}",
         "title": f"Served runs on {gpu.title}, and their steps as kernels",
-        "inputs": [*describe_data_sheets([gpu], case.dataset.folder), describe_constants(sorted(used))],
+        "inputs": [*describe_data_sheets([gpu], case.dataset.folder), describe_constants(used)],
     }
     return result
-
-
-def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFrame], Counter, set[str]]:
-    """Return the expressed runs with the times of their kernels, how many are not for which reason, and constants."""
-    of_run, refused, groups = express(case, gpu), Counter(), {}
-    for index, run in zip(runs.index, runs.to_dict("records"), strict=True):
-        try:
-            model, precision, parallel = of_run(run)
-        except NotExpressedError as reason:
-            refused[str(reason)] += 1
-            continue
-        cache = precision.cache if precision else ""
-        key = run["engine"], model.name, run["quantised"], cache, parallel, run["mode"]
-        groups.setdefault(key, (model, precision, []))[2].append(index)
-    parts, used = [], set()
-    for (engine, *_, parallel, mode), (model, precision, indices) in groups.items():
-        part = runs.loc[indices]
-        if mode == APART:
-            times, sources = decode_steps(model, precision, parallel, part, gpu, engine)
-            times |= {"prompts_s": 0.0, "kernels_s": times["decode_s"], "prompt_s": np.nan}
-            times["given_ttft_s"] = times["decode_s"]
-        else:
-            times, sources = _passes(model, precision, parallel, part, gpu, engine)
-        used |= sources
-        parts.append(
-            part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
-                gpus=parallel.devices,
-                layers=model.layer_count,
-                held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
-                measured_s=part["tpot_s"],
-                **times,
-                ttft_s=part["ttft_s"],
-            )
-        )
-    return parts, refused, used
-
-
-def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: str) -> tuple[dict, set[str]]:
-    """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
-    (new, out), requests = sweeps.mean_lengths(part), part["requests"].to_numpy()
-    # On average, half of the output is in the cache.
-    context, used = new + out // 2, set()
-
-    def steps_s(decoding: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the times of a decode step, of a prompt, and what the prompt adds to a step of the others."""
-        work = join([decode(context, decoding), prefill(new), chunk(new, 0, np.maximum(decoding - 1, 0), context)])
-        rows = predict(kernels(model, work, parallel, precision, expert_load=SERVED_LOAD), gpu, engine)
-        used.update(rows["constants"].astype(str).unique())
-        step_s, prompt_s, both_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
-        return step_s, prompt_s, np.maximum(both_s - step_s, 0)
-
-    step_s, prompt_s, added_s = steps_s(requests)
-    # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
-    others = np.maximum(requests - 1, 0) / out
-    times = {"decode_s": step_s, "full_s": step_s, "prompts_s": others * added_s, "prompt_s": prompt_s}
-    times["kernels_s"] = step_s + times["prompts_s"]
-    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
-    step_s, _, added_s = steps_s(np.maximum(np.rint(share * requests).astype(np.int64), 1))
-    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
-    return times | {"given_ttft_s": step_s + share * others * added_s, "decoding": requests}, used
 
 
 def _fit(data: pd.DataFrame, measured: str, predicted: str, times: pd.Series, least: int) -> dict[str, float]:
@@ -247,10 +171,3 @@ def _finding(result: CaseResult, gpu: Gpu) -> str:
 def _error_words(result: CaseResult, prefix: str) -> str:
     median, mean = (result[f"{prefix}tpot_{name}_unfitted_percent"] for name in ("median_error", "mape"))
     return f"{median:.1f} % (mean {mean:.1f} %)"
-
-
-def _counted(refused: Counter) -> str:
-    return (
-        "; ".join(f"{count} {reason}" for reason, count in sorted(refused.items(), key=lambda e: (-e[1], e[0])))
-        or "none"
-    )

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from gpuledger.studies.serving_time.parallelism import WORKLOAD, averages
 from gpuledger.studies.serving_time.runs import APART, TOGETHER
 
 #: Engines as they call themselves, TensorRT-LLM shortened; others are called as the runs call them.
@@ -55,4 +56,30 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
                 "mape_percent": fitted.mean(),
             }
         )
+    return pd.DataFrame(rows)
+
+
+def choice_table(decided: pd.DataFrame) -> pd.DataFrame:
+    """Return what each chooser attains, of all, of every GPU, and of every model, precision and engine on it.
+
+    Parameters
+    ----------
+    decided : DataFrame
+        Of :func:`gpuledger.studies.serving_time.parallelism.choices`.
+
+    Returns
+    -------
+    DataFrame
+        ``gpu, model, precision, engine`` (all: of all), ``workloads, objectives`` and, in percent, the columns of
+        :func:`gpuledger.studies.serving_time.parallelism.averages`.
+    """
+    names = ["gpu", "model", "precision", "engine"]
+    groups = {("all",) * 4: decided} | {(gpu, *("all",) * 3): part for gpu, part in decided.groupby("gpu")}
+    groups |= dict(iter(decided.groupby(names)))
+    rows = [
+        dict(zip(names, keys, strict=True))
+        | {"workloads": part.groupby(WORKLOAD).ngroups, "objectives": len(part)}
+        | averages(part)
+        for keys, part in groups.items()
+    ]
     return pd.DataFrame(rows)

@@ -1,0 +1,199 @@
+"""Whether the predicted times choose the parallelism that serves most tokens per GPU."""
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.provenance import describe_data_sheets
+from gpuledger.models.time_model.constants import describe_constants
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies.serving_time.prediction import predict_runs
+from gpuledger.studies.serving_time.runs import TOGETHER
+
+#: What is served: runs that differ in parallelism and requests only.
+WORKLOAD = ["gpu", "engine", "model", "precision", "input_tokens", "output_tokens"]
+#: Who chooses, and what that is called.
+CHOOSERS = {
+    "predicted": "by predicted times",
+    "fewest": "always the fewest GPUs",
+    "most": "always the most",
+    "any": "a random one",
+}
+#: Digits that times and rates keep, so that they are the same on every machine.
+_DIGITS = 6
+
+
+def reduce_choices(case: Case) -> CaseResult:
+    """Compare what is served by the parallelism that predicted times choose with what the best measured one serves.
+
+    Parameters
+    ----------
+    case : Case
+        ``runs``, a table of served runs, ``gpus``, and optional ``configs``.
+
+    Returns
+    -------
+    CaseResult
+        Data: a row per workload (`WORKLOAD`), parallelism and number of requests (``requests``, of all replicas; the
+        median of ``runs`` runs) of the workloads with several parallelisms: ``parallelism, gpus``; ``measured_s`` and
+        ``predicted_s`` per output token, ``measured_rate`` and ``predicted_rate``, output tokens per second and GPU.
+
+    Raises
+    ------
+    InputError
+        No workload has two parallelisms that can be expressed.
+    """
+    place = f"{case.place}.gpus"
+    gpus = [find_gpu(name, file=case.dataset.file, place=place) for name in dict.fromkeys(case.inputs["gpus"])]
+    found = {gpu.name: predict_runs(case, gpu) for gpu in gpus}
+    runs = pd.concat([predicted.data.assign(gpu=name) for name, predicted in found.items()], ignore_index=True)
+    data = points(runs[runs["mode"] == TOGETHER])
+    decided = choices(data)
+    if decided.empty:
+        problem = "no model, engine and length was served with two parallelisms in the same time"
+        raise InputError(case.path("runs"), "", problem, "add runs with other tp_size, or more batch_size")
+    result = CaseResult(data)
+    result.add("gpus", ", ".join(gpu.title for gpu in gpus), "text")
+    result.add("workloads", int(decided.groupby(WORKLOAD).ngroups), "1")
+    result.add("objectives", len(decided), "1")
+    result.add("runs", int(data["runs"].sum()), "run")
+    for name, value in averages(decided).items():
+        result.add(f"{name}_percent", value, "%")
+    attained = {name: result[f"{name}_percent"] for name in CHOOSERS}
+    rules = ", ".join(f"{CHOOSERS[name]} {value:.0f} %" for name, value in list(attained.items())[1:])
+    result.add(
+        "finding",
+        f"Parallelism chosen by predicted times serves {attained['predicted']:.0f} % of the tokens per GPU of the best "
+        f"measured one at the same time per token ({rules})",
+        "text",
+    )
+    result.provenance = {
+        "kind": "predicted",
+        "label": "chosen by a time model, judged by measured served runs",
+        "source": f"gpuledger's time model; measured runs: {case.dataset.content['source']}",
+        "title": "Which parallelism predicted times choose for served models",
+        "inputs": [
+            *describe_data_sheets(gpus, case.dataset.folder),
+            describe_constants(sorted({one for predicted in found.values() for one in predicted.constants})),
+        ],
+    }
+    return result
+
+
+def points(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians of each parallelism and number of requests, of workloads with several parallelisms.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        The runs of :func:`gpuledger.studies.serving_time.reduce` whose prompts are processed on the same GPUs, with
+        their ``gpu``.
+
+    Returns
+    -------
+    DataFrame
+        The rows of :func:`reduce_choices`.
+    """
+    replicas = runs["parallelism"].str.extract(r"\bDP(\d+)")[0].astype(float).fillna(1)
+    requests = (runs["requests"] * replicas).astype(np.int64)
+    out = runs["output_tokens"]
+
+    def rate(first_s: pd.Series, each_s: pd.Series) -> pd.Series:
+        return requests * out / (first_s + (out - 1) * each_s) / runs["gpus"]
+
+    rates = {
+        "measured_rate": rate(runs["ttft_s"], runs["measured_s"]),
+        "predicted_rate": rate(runs["prompt_s"], runs["kernels_s"]),
+    }
+    frame = runs.assign(requests=requests, predicted_s=runs["kernels_s"], **rates)
+    keys, medians = [*WORKLOAD, "gpus", "parallelism", "requests"], ["measured_s", "predicted_s", *rates]
+    groups = frame.groupby(keys)
+    found = groups[medians].median().map(lambda value: float(f"{value:.{_DIGITS}g}"))
+    found = found.assign(runs=groups.size()).reset_index()
+    return found[found.groupby(WORKLOAD)["parallelism"].transform("nunique") > 1].reset_index(drop=True)
+
+
+def frontier(times_s: np.ndarray, rates: np.ndarray, objective_s: np.ndarray) -> np.ndarray:
+    """Return the highest rate of one parallelism within each objective: linear between its points, 0 below them.
+
+    Parameters
+    ----------
+    times_s, rates : arrays of shape (points,)
+        Time per output token (s), and tokens per second and GPU.
+    objective_s : array of shape (objectives,)
+        The longest time per output token that is allowed (s).
+    """
+    order = np.argsort(times_s, kind="stable")
+    return np.interp(objective_s, times_s[order], np.maximum.accumulate(rates[order]), left=0.0)
+
+
+def choices(data: pd.DataFrame) -> pd.DataFrame:
+    """Return what is chosen for every workload and objective, and how much of the best rate that attains.
+
+    Objectives are the measured times per output token of a workload which at least two of its parallelisms meet.
+
+    Parameters
+    ----------
+    data : DataFrame
+        Of :func:`reduce_choices`.
+
+    Returns
+    -------
+    DataFrame
+        `WORKLOAD`, ``parallelisms`` (that meet the objective), ``objective_s``; ``best`` and ``chosen`` parallelism,
+        ``best_rate``; and, in percent of it, what is attained by the parallelism that predicted times choose
+        (``predicted``; 0 where it does not meet the objective), by the best of those with the fewest and with the most
+        GPUs (``fewest, most``) and by all of them on average (``any``).
+    """
+    parts = []
+    for keys, part in data.groupby(WORKLOAD):
+        of_each = [own for _, own in part.groupby(["gpus", "parallelism"])]
+        names = np.array([own["parallelism"].iloc[0] for own in of_each])
+        gpus = np.array([own["gpus"].iloc[0] for own in of_each])
+        objective_s = np.unique(part["measured_s"])
+
+        def rates(kind: str, objective_s=objective_s, of_each=of_each) -> np.ndarray:
+            times = ((own[f"{kind}_s"].to_numpy(), own[f"{kind}_rate"].to_numpy()) for own in of_each)
+            return np.array([frontier(*points, objective_s) for points in times])
+
+        measured, predicted = rates("measured"), rates("predicted")
+        # Where no parallelism is predicted to meet the objective, the fastest comes nearest.
+        fastest = np.argmin([own["predicted_s"].min() for own in of_each])
+        chosen = np.where(predicted.any(axis=0), predicted.argmax(axis=0), fastest)
+        best = measured.max(axis=0)
+        with np.errstate(invalid="ignore"):
+            shares = 100 * (measured / best)
+        columns = {
+            "parallelisms": (measured > 0).sum(axis=0),
+            "objective_s": objective_s,
+            "best": names[measured.argmax(axis=0)],
+            "chosen": names[chosen],
+            "best_rate": best,
+            "predicted": shares[chosen, np.arange(len(objective_s))],
+            "fewest": shares[gpus == gpus.min()].max(axis=0),
+            "most": shares[gpus == gpus.max()].max(axis=0),
+            "any": shares.mean(axis=0),
+        }
+        parts.append(pd.DataFrame(dict(zip(WORKLOAD, keys, strict=True)) | columns))
+    decided = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*WORKLOAD, "parallelisms"])
+    return decided[decided["parallelisms"] > 1].reset_index(drop=True)
+
+
+def averages(decided: pd.DataFrame) -> dict[str, float]:
+    """Return means over objectives in percent, every workload counted alike: of each chooser, and how often it is best.
+
+    Returns
+    -------
+    dict
+        `CHOOSERS`: of the best rate. ``best_chosen``: objectives for which predicted times choose the best parallelism;
+        ``best_by_chance``: the same of a random one that meets the objective; ``unmet``: where theirs does not meet it.
+    """
+    counted = decided.assign(
+        best_chosen=100.0 * (decided["chosen"] == decided["best"]),
+        best_by_chance=100.0 / decided["parallelisms"],
+        unmet=100.0 * (decided["predicted"] == 0),
+    )
+    names = [*CHOOSERS, "best_chosen", "best_by_chance", "unmet"]
+    return counted.groupby(WORKLOAD)[names].mean().mean().to_dict()

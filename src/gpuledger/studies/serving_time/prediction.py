@@ -1,0 +1,138 @@
+"""From served runs to the predicted times of their kernels: a decode step, prompts, and both together."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.step import predict, totals
+from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill
+from gpuledger.models.transformer.routing import SERVED_LOAD
+from gpuledger.readers.gpus import Gpu
+from gpuledger.studies.serving_time import sweeps
+from gpuledger.studies.serving_time.apart import decode_steps, decoding_share
+from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
+
+#: Measured over predicted times beyond which the unit is wrong, not the prediction.
+IMPLAUSIBLE = 50
+
+
+class PredictedRuns(NamedTuple):
+    """Runs on one GPU with the times of their kernels, and what became of all others.
+
+    Attributes
+    ----------
+    data : DataFrame
+        The rows of :func:`gpuledger.studies.serving_time.reduce`, but for what a fitted term adds.
+    runs : DataFrame
+        Every measurement once.
+    repeated, ignored : int
+        Rows that tell of one of them again, and rows of other GPUs.
+    refused : str
+        How many runs are not expressed, by reason.
+    constants : sorted list of str
+        Where the constants of the kernels come from.
+    """
+
+    data: pd.DataFrame
+    runs: pd.DataFrame
+    repeated: int
+    ignored: int
+    refused: str
+    constants: list[str]
+
+
+def predict_runs(case: Case, gpu: Gpu) -> PredictedRuns:
+    """Predict every run of a case's table on one GPU.
+
+    Raises
+    ------
+    InputError
+        A wrong table; no run that can be expressed; times in another unit.
+    """
+    table, ignored = read_runs(case, gpu)
+    runs = sweeps.once(table)
+    parts, refused, used = _predict(case, gpu, runs)
+    reasons = "; ".join(f"{count} {reason}" for reason, count in sorted(refused.items(), key=lambda e: (-e[1], e[0])))
+    if not parts:
+        problem = f"no run on {gpu.name} can be expressed ({reasons or 'none'})"
+        raise InputError(case.path("runs"), "", problem, "add runs that the models can express, or set another gpu")
+    data = pd.concat(parts).sort_index().reset_index(drop=True)
+    ratio = float((data["measured_s"] / data["kernels_s"]).median())
+    if not 1 / IMPLAUSIBLE < ratio < IMPLAUSIBLE:
+        than = f"{1 / ratio:.3g} times shorter" if ratio < 1 else f"{ratio:.3g} times longer"
+        problem = f"times are, in the median, {than} than the sum of the kernels"
+        remedy = "write milliseconds, or correct the gpu"
+        raise InputError(case.path("runs"), "column silicon_tpot_ms", problem, remedy)
+    return PredictedRuns(data, runs, len(table) - len(runs), ignored, reasons or "none", sorted(used))
+
+
+def _label(parallel: Parallel) -> str:
+    """Return what a parallelism is called for short: TP of the attention, its replicas (DP), EP of the experts, PP."""
+    degrees = {"TP": parallel.tensor, "DP": parallel.replicas, "EP": parallel.expert, "PP": parallel.pipeline}
+    return " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "TP")
+
+
+def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFrame], Counter, set[str]]:
+    """Return the expressed runs with the times of their kernels, how many are not for which reason, and constants."""
+    of_run, refused, groups = express(case, gpu), Counter(), {}
+    for index, run in zip(runs.index, runs.to_dict("records"), strict=True):
+        try:
+            model, precision, parallel = of_run(run)
+        except NotExpressedError as reason:
+            refused[str(reason)] += 1
+            continue
+        cache = precision.cache if precision else ""
+        key = run["engine"], model.name, run["quantised"], cache, parallel, run["mode"]
+        groups.setdefault(key, (model, precision, []))[2].append(index)
+    parts, used = [], set()
+    for (engine, *_, parallel, mode), (model, precision, indices) in groups.items():
+        part = runs.loc[indices]
+        if mode == APART:
+            times, sources = decode_steps(model, precision, parallel, part, gpu, engine)
+            times |= {"prompts_s": 0.0, "kernels_s": times["decode_s"], "prompt_s": np.nan}
+            times["given_ttft_s"] = times["decode_s"]
+        else:
+            times, sources = _passes(model, precision, parallel, part, gpu, engine)
+        used |= sources
+        parts.append(
+            part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
+                gpus=parallel.devices,
+                parallelism=_label(parallel),
+                layers=model.layer_count,
+                held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
+                measured_s=part["tpot_s"],
+                **times,
+                ttft_s=part["ttft_s"],
+            )
+        )
+    return parts, refused, used
+
+
+def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: str) -> tuple[dict, set[str]]:
+    """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
+    (new, out), requests = sweeps.mean_lengths(part), part["requests"].to_numpy()
+    # On average, half of the output is in the cache.
+    context, used = new + out // 2, set()
+
+    def steps_s(decoding: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the times of a decode step, of a prompt, and what the prompt adds to a step of the others."""
+        work = join([decode(context, decoding), prefill(new), chunk(new, 0, np.maximum(decoding - 1, 0), context)])
+        rows = predict(kernels(model, work, parallel, precision, expert_load=SERVED_LOAD), gpu, engine)
+        used.update(rows["constants"].astype(str).unique())
+        step_s, prompt_s, both_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
+        return step_s, prompt_s, np.maximum(both_s - step_s, 0)
+
+    step_s, prompt_s, added_s = steps_s(requests)
+    # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
+    others = np.maximum(requests - 1, 0) / out
+    times = {"decode_s": step_s, "full_s": step_s, "prompts_s": others * added_s, "prompt_s": prompt_s}
+    times["kernels_s"] = step_s + times["prompts_s"]
+    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
+    step_s, _, added_s = steps_s(np.maximum(np.rint(share * requests).astype(np.int64), 1))
+    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
+    return times | {"given_ttft_s": step_s + share * others * added_s, "decoding": requests}, used
