@@ -46,6 +46,18 @@ EXPECTED = [
     ("aiconfigurator/expert_tiles/h100_sglang", "bf16_gain", "{:.2f} times the next widths' rate"),
     ("aiconfigurator/expert_tiles/h100_vllm", "bf16_gain", "larger defaults: {:.2f} times"),
     *(
+        (f"{RUNS}/parallelism", f"{name}_percent", form)
+        for name, form in (
+            ("predicted", "{:.1f} % (mean of 170 workloads"),
+            ("fewest", "against {:.1f}, 71.2"),
+            ("most", "67.7, {:.1f} and"),
+            ("any", "a random one, {:.1f} %"),
+            ("best_chosen", "chosen for {:.1f} % of the objectives"),
+            ("best_by_chance", "(by chance {:.1f} %)"),
+        )
+    ),
+    (f"{RUNS}/parallelism", "workloads", "mean of {} workloads on four GPUs"),
+    *(
         ("aiconfigurator/kernel_power/b200_vllm", name, form)
         for name, form in (
             ("static", "| {:.0f} W, 0.98 and"),
