@@ -99,6 +99,35 @@ def test_the_appendix_expects_what_is_tracked(root, folder, quantity, form):
     assert words in text, f"docs/ARTIFACT.md does not have '{words}'"
 
 
+@pytest.mark.parametrize(
+    ("folder", "quantity", "form", "factor"),
+    [
+        ("linear-a100/flop_reconciliation/linear", "mape_2mnk_percent", "misses {:.1f} % of what", 1),
+        ("linear-a100/flop_reconciliation/linear", "tiled_exact", "[{:,.0f} GEMMs]", 1),
+        (f"{TIMES}/every_table", "kernels", "[{:,.0f} measured kernels]", 1),
+        (f"{TIMES}/every_table", "mape_percent", "within {:.1f} % of their", 1),
+        (f"{TIMES}/every_table", "unseen_percent", "within {:.1f} % with constants of other", 1),
+        (f"{TIMES}/every_table", "roofline_percent", "errs by {:.1f} %", 1),
+        (f"{RUNS}/parallelism", "predicted_percent", "serves {:.0f} % of the best measured", 1),
+        (f"{RUNS}/parallelism", "predicted_percent", "serves {:.0f} % of the tokens per GPU", 1),
+        (f"{RUNS}/parallelism", "fewest_percent", "the fewest GPUs serve {:.0f} %", 1),
+        (f"{RUNS}/parallelism", "workloads", "[{:.0f} workloads]", 1),
+        ("aiconfigurator/expert_tiles/h100_sglang", "bf16_tuned_prompt", "prompts at {:.0f} TFLOP/s", 1e-12),
+        ("aiconfigurator/expert_tiles/h100_sglang", "bf16_default_prompt", "at {:.0f} where nobody", 1e-12),
+        ("aiconfigurator/kernel_power/b200_vllm", "steady_readings", "{:,.0f} of 122,362", 1),
+        ("aiconfigurator/kernel_power/b200_vllm", "readings", "12,610 of {:,.0f}", 1),
+    ],
+)
+def test_the_readme_says_what_is_tracked(root, folder, quantity, form, factor):
+    words = form.format(factor * summary(root, folder)[quantity]["value"])
+    assert words in " ".join((root / "README.md").read_text("utf-8").split()), f"README.md does not have '{words}'"
+
+
+def test_the_readme_counts_the_errors_of_the_source_documents(root):
+    wrong = (root / "results/tables/scorecard.csv").read_text("utf-8").count(",error in source,")
+    assert f"* {wrong} statements of the source documents are wrong" in (root / "README.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("half", ["unfitted_", "unfitted_held_back_", ""])
 def test_the_appendix_lists_the_errors_of_served_runs(root, half):
     name = f"tpot_median_error_{half}percent"
