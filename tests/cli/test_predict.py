@@ -204,6 +204,35 @@ def test_objectives_and_prices():
     assert rough["gpu"].nunique() == 2
 
 
+def test_every_split_over_some_gpus_is_tried():
+    """A given split is one of them, and none takes more GPUs; a dense model has no experts to split."""
+    asked = ("--gpu", "h200-sxm", "--slo", "tpot=30ms")
+    found = predict("gpt-oss-120b", *asked, "--gpus", 4)
+    splits = set(zip(found["tensor"], found["expert"], strict=True))
+    assert splits == {(tensor, expert) for tensor in (1, 2, 4) for expert in (1, 2, 4)}
+    assert found["gpus"].max() == 4 and found["output_tokens_per_s_per_gpu"].is_monotonic_decreasing
+    given = predict("gpt-oss-120b", *asked, "--tp", 1, "--ep", 4).iloc[0]
+    same = found[(found["tensor"] == 1) & (found["expert"] == 4)].iloc[0]
+    assert same["output_tokens_per_s"] == given["output_tokens_per_s"] and same["batch"] == given["batch"]
+    dense = predict("Llama-3.1-70B", *asked, "--gpus", 7)
+    assert set(dense["tensor"]) <= {1, 2, 4} and set(dense["expert"]) == {1}
+    # Batches between the powers of two are tried, too.
+    assert not set(found["batch"]) <= {2**exponent for exponent in range(9)}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--gpus", 8), "--gpus: no cost is asked for; add --slo"),
+        (("--gpus", 8, "--slo", "tpot=1s", "--tp", 2), "--gpus: splits are given; leave out --tp"),
+        (("--gpus", "some", "--slo", "tpot=1s"), "--gpus: 'some' is not a whole number"),
+    ],
+)
+def test_splits_are_tried_or_given(more, words):
+    said = CliRunner().invoke(cli.commands, [*map(str, ("predict", "Llama-3.1-8B", "--gpu", "h200-sxm", *more))])
+    assert isinstance(said.exception, InputError) and words in str(said.exception)
+
+
 def test_what_no_deployment_meets_names_what_they_take():
     """The least time of a prompt and of a step among the deployments that fit."""
     base = ("Llama-3.1-8B", "--gpu", "h200-sxm", "--tp", "1,2", "--batch", "1,8", "--input", 1024, "--output", 256)

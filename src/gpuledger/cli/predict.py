@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 #: The options of what a ``dataset.yaml`` calls so.
 _OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.expert": "--ep"}
+#: Batches that are tried: to look at, and to find the largest that meets an objective.
+_BATCHES = [2**exponent for exponent in range(9)]
+_FINE_BATCHES = [*range(1, 9), *(2**exponent * quarters // 4 for exponent in range(3, 8) for quarters in (5, 6, 7, 8))]
+_NO_OBJECTIVE = "no cost is asked for", "add --slo ttft=1s,tpot=30ms"
 
 
 @click.command(
@@ -34,6 +38,7 @@ _OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.ex
 @click.option("--tp", default="1", show_default=True, help="Tensor parallelism; several: 1,2,4,8.")
 @click.option("--pp", default="1", show_default=True, help="Pipeline stages.")
 @click.option("--ep", default="1", show_default=True, help="Expert parallelism.")
+@click.option("--gpus", "most_gpus", help="With --slo, instead of --tp and --ep: every split over up to so many GPUs.")
 @click.option("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
 @click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
 @click.option("--images", help="Images in every prompt, beside --input; 0: as loaded for text alone.")
@@ -63,6 +68,7 @@ def predict(
     tp: str,
     pp: str,
     ep: str,
+    most_gpus: str | None,
     batch: str | None,
     input_tokens: str,
     images: str | None,
@@ -98,16 +104,19 @@ def predict(
     from gpuledger.models.transformer.routing import SERVED_LOAD
 
     objective = Objective.parse(slo, "--slo") if slo else None
-    batches = numbers(batch or ",".join(str(2**i) for i in range(9)), "--batch")
+    batches = numbers(batch, "--batch") if batch else _FINE_BATCHES if objective else _BATCHES
     tokens_in, tokens_out = number(input_tokens, "--input"), number(output_tokens, "--output")
     tokens_cached = number(cached, "--cached") if cached != "0" else 0
     splits = [numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
+    if most_gpus and (not objective or splits != [[1], [1], [1]]):
+        problem, remedy = ("splits are given", "leave out --tp, --pp and --ep") if objective else _NO_OBJECTIVE
+        raise InputError("command line", "--gpus", problem, remedy)
     chosen = chosen_gpus(gpu_ids, gpu_file)
     if not chosen:
         raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h200-sxm (gpuledger gpus)")
     prices = _prices(price, chosen)
     if prices and not objective:
-        raise InputError("command line", "--price", "no cost is asked for", "add --slo ttft=1s,tpot=30ms")
+        raise InputError("command line", "--price", *_NO_OBJECTIVE)
     model = read_model(config, treat_as=treat_as)
     pictures = _images(images, image_size)
     if images == "0":
@@ -118,20 +127,24 @@ def predict(
         raise InputError("command line", "--cached", problem, "cache fewer, or leave the images out")
     formats = _precision(precision.lower(), model.precision) if precision else None
     drafts = _speculation(draft, model, number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
-    if not any(isinstance(group.ffn, Experts) for group in model.layers):
+    experts = any(isinstance(group.ffn, Experts) for group in model.layers)
+    if not experts:
         if max(splits[2]) > 1:
             raise InputError(model.name, "--ep", "this model has no experts", "leave it out; use --tp or --pp")
         if expert_load is not None:
             raise InputError(model.name, "--expert-load", "this model has no experts", "leave it out")
-    count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])
+    degrees = list(itertools.product(*splits))
+    if most_gpus:
+        degrees = _splits(number(most_gpus, "--gpus"), experts)
+    count = len(chosen) * len(batches) * len(degrees)
     check_count(count)
     load = SERVED_LOAD if expert_load is None else expert_load
     load = float(load) if re.fullmatch(r"\d{1,3}(\.\d+)?", str(load)) else load
     deployments: list[Deployment] = []
     refused: list[InputError] = []
-    for gpu, degrees in itertools.product(chosen, itertools.product(*splits)):
+    for gpu, split in itertools.product(chosen, degrees):
         try:
-            parallel = Parallel(*degrees)
+            parallel = Parallel(*split)
             parallel.check(model)
         except InputError as error:
             place = _OPTIONS.get(error.place, error.place)
@@ -155,6 +168,13 @@ def predict(
         report_objective(table, objective, deployments, parts, as_json)
     else:
         report(deployments, parts, as_json)
+
+
+def _splits(most: int, experts: bool) -> list[tuple[int, int, int]]:
+    """Return every degree of tensor and expert parallelism in powers of two that takes at most so many GPUs."""
+    powers = [2**exponent for exponent in range(most.bit_length())]
+    pairs = itertools.product(powers, powers if experts else [1])
+    return [(tensor, 1, expert) for tensor, expert in pairs if max(tensor, expert) <= most]
 
 
 def _images(number_of: str | None, size: str) -> Images | None:
