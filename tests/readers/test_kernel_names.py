@@ -234,6 +234,8 @@ def test_user_patterns_come_first():
         ({"name": "a", "regex": "x"}, "lacks"),
         ({"name": "a", "regex": "x", "class": "y", "colour": "z"}, "unknown keys"),
         ({"name": "a", "regex": "(", "class": "y"}, "does not compile"),
+        ({"name": "a", "regex": "k{018446744073709551616}", "class": "y"}, "does not compile: the repetition number"),
+        ({"name": "a", "regex": "(" * 5000 + "k" + ")" * 5000, "class": "y"}, "kernel pattern 1: regex"),
         ({"name": "a", "regex": ".*", "class": "y"}, "matches every name"),
         ({"name": "a", "regex": "x", "class": ""}, "empty"),
         ({"name": "a", "regex": 3, "class": "y"}, "not text"),

@@ -109,6 +109,7 @@ def test_a_dry_run_prints_command_lines_and_runs_nothing(tools, tmp_path, monkey
         (("--minutes", "nan"), "'nan' is no time"),
         (("--minutes", "0"), "'0' is no time"),
         (("--kernel", "gemm("), "'gemm(' is no regular expression"),
+        (("--kernel", "k{018446744073709551616}"), "is no regular expression (the repetition number is too large)"),
     ],
 )
 def test_impossible_options_are_refused(capsys, option, words):

@@ -123,7 +123,7 @@ def extend_patterns(
             raise InputError(file, place, f"on: {entry['on']!r} is unknown", "write path or full")
         try:
             matches_all = re.compile(regex).search("") is not None
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:  # too many repetitions, nested too deeply
             raise InputError(file, place, f"regex {regex!r} does not compile: {error}", "correct it") from error
         if fault := _slow(regex):
             raise InputError(file, place, f"regex {regex!r} {fault}", "write it with fewer or bounded repetitions")

@@ -93,8 +93,8 @@ def _count_of(text: str) -> int:
 def _expression(text: str) -> str:
     try:
         re.compile(text)
-    except re.error as error:
-        problem = f"{text!r} is no regular expression ({error.msg}); write \\ before signs that stand for themselves"
+    except (re.error, OverflowError, RecursionError) as error:
+        problem = f"{text!r} is no regular expression ({error}); write \\ before signs that stand for themselves"
         raise argparse.ArgumentTypeError(problem) from None
     return text
 
