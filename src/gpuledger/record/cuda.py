@@ -178,6 +178,7 @@ class LoadedKernel:
         self.registers = driver().function_attribute(function, library.REGISTERS)
         self.local_bytes = driver().function_attribute(function, library.LOCAL_BYTES)
         self.shared_bytes = driver().function_attribute(function, library.STATIC_SHARED_BYTES)
+        self._configured = 0  # dynamic shared memory that the function is configured for; 0: as it was loaded
 
     def blocks_per_sm(self, threads: int, shared_bytes: int = 0) -> int:
         """CUDA's occupancy: blocks of `threads` that an SM runs at once with this dynamic shared memory."""
@@ -209,12 +210,16 @@ class LoadedKernel:
     def _set_shared(self, shared_bytes: int) -> None:
         """Configure the function for a launch with this dynamic shared memory.
 
-        Attributes stay with the function, so they are set for every launch. With dynamic shared memory, the carveout
-        favours it, because the driver may favour L1 and run fewer blocks than fit; otherwise the driver decides.
+        Attributes stay with the function. They are set only when they change: the call may wait for copies, and so delay
+        a launch that is timed. With dynamic shared memory, the carveout favours it, because the driver may favour L1 and
+        run fewer blocks than fit; otherwise the driver decides.
         """
+        if shared_bytes == self._configured:
+            return
         driver().set_function_attribute(self._function, library.MOST_DYNAMIC_SHARED_BYTES, shared_bytes)
         carveout = 100 if shared_bytes else -1
         driver().set_function_attribute(self._function, library.SHARED_CARVEOUT_PERCENT, carveout)
+        self._configured = shared_bytes
 
 
 class LoadedModule:
@@ -222,17 +227,20 @@ class LoadedModule:
 
     def __init__(self, module: int, name: str):
         self._module, self.name = module, name
+        self._kernels: dict[str, LoadedKernel] = {}
 
     def kernel(self, name: str) -> LoadedKernel:
-        """Return a kernel by its ``extern "C"`` name.
+        """Return a kernel by its ``extern "C"`` name, always the same one, which knows how its function is configured.
 
         Raises
         ------
         InputError
             The module has no such kernel.
         """
-        with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
-            return LoadedKernel(name, driver().function(self._module, name))
+        if name not in self._kernels:
+            with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
+                self._kernels[name] = LoadedKernel(name, driver().function(self._module, name))
+        return self._kernels[name]
 
 
 def load_module(

@@ -89,7 +89,8 @@ class Runner:
         probe : str
             A tool of :data:`TOOLS`, or ``timeline``.
         repeats : int
-            Number of launches; times are medians, records are from the last launch.
+            Number of launches; times are medians, records are from the last launch. One more comes first and does not
+            count, because it fetches the kernel's instructions.
 
         Raises
         ------
@@ -108,7 +109,7 @@ class Runner:
             slots = self._slots(workload, probe, arguments, dynamic)
             times: list[tuple[float, ...]] = []
             self._read(WARM_UP_PASSES)
-            for _ in range(repeats):
+            for _ in range(1 + repeats):
                 original = self._timed(lambda: self._launch(plain, workload, arguments, dynamic))[0]
                 self._blank(workload, arrays)
                 # A user's launch allocates its buffer, so an earlier one must be neither reused nor kept.
@@ -126,7 +127,7 @@ class Runner:
                 times.append((original, 1e3 * prologue, kernel, 1e3 * (time.perf_counter() - start), clock))
             self._check(workload, arrays)
             addresses = {name: array.address for name, array in arrays.items()}
-        original_ms, prologue_ms, kernel_ms, epilogue_ms, clock_mhz = map(median, zip(*times, strict=True))
+        original_ms, prologue_ms, kernel_ms, epilogue_ms, clock_mhz = map(median, zip(*times[1:], strict=True))
         return Launched(
             workload,
             probe,
