@@ -225,6 +225,20 @@ def test_launches_in_turn_are_timed_each_as_often(fake):
     assert fake.log.count("free stream") == 3 and not fake._handles, "streams, events and graphs are freed"
 
 
+def test_a_batch_is_as_long_as_asked_for_where_the_host_is_slower_than_the_kernel(fake, monkeypatch):
+    """A graph of one launch of a microsecond takes the host 8: what 125 of them took was a batch of 125 µs."""
+    replay = fake.run_graph
+
+    def run_graph(executable, stream):
+        before = fake.now
+        replay(executable, stream)
+        fake.now = max(fake.now, before + 8000)
+
+    monkeypatch.setattr(fake, "run_graph", run_graph)
+    timing = cuda_timing.time_in_turn([lambda: fake.work(1000)], samples=3, batch_ms=1.0)
+    assert timing == cuda_timing.Timing(1000, 1000, 1000, 3, 3 * 1000)
+
+
 def test_spread_is_over_batches():
     timing = cuda_timing.Timing.of([100.0 * n for n in range(1, 102)], 10)
     assert (timing.p5_ns, timing.median_ns, timing.p95_ns) == (60, 510, 960)
