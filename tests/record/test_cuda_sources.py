@@ -136,6 +136,10 @@ def test_nvrtc_of_a_package_comes_before_that_of_a_toolkit(monkeypatch, tmp_path
     assert nvrtc.find_library() == tmp_path / "site/nvidia/cu13/lib/libnvrtc.so.13"
     monkeypatch.setattr(nvrtc.sys, "path", [])
     assert nvrtc.find_library() == tmp_path / "toolkit/lib64/libnvrtc.so.12.9.86"
+    (tmp_path / "conda/lib").mkdir(parents=True)
+    (tmp_path / "conda/lib/libnvrtc.so.12").touch()
+    monkeypatch.setattr(nvrtc.sys, "base_prefix", str(tmp_path / "conda"))
+    assert nvrtc.find_library() == tmp_path / "conda/lib/libnvrtc.so.12"
 
 
 @pytest.fixture

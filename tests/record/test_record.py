@@ -84,6 +84,8 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     [
         ("RmProfilingAdminOnly: 1\n", "CapEff:\t0000000000000000\n", True),
         ("RmProfilingAdminOnly: 1\n", "CapEff:\t000001ffffffffff\n", False),
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t00000040a80425fb\n", False),  # a container with CAP_PERFMON
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t00000000a80425fb\n", True),  # and one without, which has others
         ("RmProfilingAdminOnly: 0\n", "CapEff:\t0000000000000000\n", False),
     ],
 )
