@@ -151,14 +151,18 @@ def plan_steps(
     given: argparse.Namespace, target: list[str], found: device.Device | None, scratch: Path
 ) -> tuple[list[ProgramRun], list[str]]:
     """Return the runs of the program, and why others are not possible."""
-    steps, reasons = [], []
-    lack = plan.counters_lack()
-    if lack and not given.dry_run:
-        reasons.append(f"no counters: {'; '.join(lack)}")
-    else:
-        ncu, why = _ncu(given.dry_run, given.chip)
-        reasons += [f"ncu: {reason}" for reason in (why or "; ".join(lack or ()),) if reason]
-        steps.append(_count(given, target, found, ncu, scratch))
+    steps, reasons, lack = [], [], plan.counters_lack()
+    if given.dry_run or not lack:
+        try:
+            ncu = profiler.find_ncu(given.chip if given.dry_run else "")
+            steps.append(_count(given, target, found, ncu, scratch))
+        except InputError as error:
+            lack = error.problem, error.remedy
+            if given.dry_run:
+                lack += ("metrics are those of the newest ncu",)
+                steps.append(_count(given, target, found, None, scratch))
+    if lack:
+        reasons.append(f"{'ncu' if given.dry_run else 'no counters'}: {'; '.join(lack)}")
     if program := shutil.which("nsys"):
         options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
         command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
@@ -168,16 +172,6 @@ def plan_steps(
     elif lack or not steps:
         reasons.append("no timeline: install Nsight Systems, or write the command as: python SCRIPT …")
     return steps, reasons
-
-
-def _ncu(dry: bool, chip: str) -> tuple[Ncu | None, str]:
-    """Return ncu; for a dry run None and the reason if it cannot be asked here."""
-    try:
-        return profiler.find_ncu(chip if dry else ""), ""
-    except InputError as error:
-        if not dry:
-            raise
-        return None, f"{error.problem}; {error.remedy}; metrics are those of the newest ncu"
 
 
 def _count(
@@ -252,7 +246,7 @@ def _run_steps(
                 failed = 1
                 recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
                 LOG.error("%s", error)
-                lacking = "ERR_NVGPUCTRPERM" in error.problem or error.problem == _NO_IMPORTER
+                lacking = failures.denies_counters(error.problem) or error.problem == _NO_IMPORTER
                 if lacking and not steps and _is_python(target):
                     steps.append(_kineto(target, scratch))
             else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.record import device, plan, profiler, session
+from gpuledger.record import device, failures, plan, profiler, session
 from gpuledger.record.parts import PARTS, Part, Recorded
 from gpuledger.record.recording import OutOfTimeError, Recording, hash_sources, key_of
 from gpuledger.record.session import RecordingSession
@@ -60,6 +60,7 @@ def record_parts(
         tools = session.find_tools(python)
         failed: dict[str, InputError] = {}
         late: list[str] = []
+        ncu: profiler.Ncu | InputError | None = None
         for name in parts:
             part = PARTS[name]
             if part.optional and (lack := plan.lacking(part, python)):
@@ -67,12 +68,14 @@ def record_parts(
                 LOG.info("%s is left out: %s", name, lack[0])
                 continue
             try:
-                ncu = profiler.find_ncu() if "ncu" in part.needs else None
-                versions = tools.used(part.needs)
-                if ncu:
+                versions, counted = tools.used(part.needs), None
+                if "ncu" in part.needs:
+                    counted = ncu = ncu or _find_ncu()
+                    if isinstance(ncu, InputError):
+                        raise ncu
                     versions["ncu"] = ncu.version
-                control = control or profiler.Control()
-                now = RecordingSession(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
+                control, more = control or profiler.Control(), (options or {}).get(name, {})
+                now = RecordingSession(recording, found, python, versions, control, counted, more)
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
             except (OutOfTimeError, InputError) as error:
@@ -83,6 +86,8 @@ def record_parts(
                     continue
                 if not keep_going:
                     raise
+                if failures.denies_counters(error.problem):  # so other parts do not spend the GPU's time to hear it
+                    ncu = InputError("ncu", "", error.problem, error.remedy)
                 failed[name] = error
                 recording.leave_out(name, f"{error.problem}; {error.remedy}")
                 LOG.error("%s is left out: %s", name, error)
@@ -90,6 +95,13 @@ def record_parts(
         if late:
             raise OutOfTimeError(", ".join(late))
         return failed
+
+
+def _find_ncu() -> profiler.Ncu | InputError:
+    try:
+        return profiler.find_ncu()
+    except InputError as error:
+        return error
 
 
 def _record_part(now: RecordingSession, part: Part) -> None:
