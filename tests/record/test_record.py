@@ -738,15 +738,13 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
 def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, monkeypatch):
     target = ["python3", "-m", "gpuledger.record.workloads.gpt2", "--point=1x768x12x64"]
 
-    def measure(path, runner, count, python, metrics):
+    def measure(path, open_runner, count, python, metrics):
         count((), ["/bin/sh", "-c", f"echo $PYTHONPATH > {tmp_path}/alone"])
         assert metrics == {"block_sched": ["sm__inst_executed.sum"]}
         count(metrics["block_sched"], target)
         path.parent.mkdir(parents=True)
         path.write_text("rows")
 
-    monkeypatch.setattr(latency.cuda, "open_device", lambda: None)
-    monkeypatch.setattr(latency, "Runner", lambda device: None)
     monkeypatch.setattr(latency.exposed, "measure", measure)
     # A metric that ncu does not know costs one probe of the table, not the part.
     asked = {"block_sched": ("sm__inst_executed.sum", "not__known.sum"), "tensorop_count": ("nor__this.sum",)}

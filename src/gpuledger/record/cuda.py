@@ -210,9 +210,9 @@ class LoadedKernel:
     def _set_shared(self, shared_bytes: int) -> None:
         """Configure the function for a launch with this dynamic shared memory.
 
-        Attributes stay with the function. They are set only when they change: the call may wait for copies, and so delay
-        a launch that is timed. With dynamic shared memory, the carveout favours it, because the driver may favour L1 and
-        run fewer blocks than fit; otherwise the driver decides.
+        Attributes stay with the function. They are set only when they change: the call may wait for copies, and so
+        delay a launch that is timed. With dynamic shared memory, the carveout favours it, because the driver may favour
+        L1 and run fewer blocks than fit; otherwise the driver decides.
         """
         if shared_bytes == self._configured:
             return
