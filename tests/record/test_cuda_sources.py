@@ -142,6 +142,29 @@ def test_nvrtc_of_a_package_comes_before_that_of_a_toolkit(monkeypatch, tmp_path
     assert nvrtc.find_library() == tmp_path / "conda/lib/libnvrtc.so.12"
 
 
+NVRTC = """
+#include <dlfcn.h>
+int nvrtcVersion(int *major, int *minor) {
+    *major = 13, *minor = dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW) ? 0 : 99;
+    return 0;
+}
+"""
+
+
+@compiled.needs_compiler
+def test_an_nvrtc_that_does_not_say_where_its_builtins_are_finds_them(monkeypatch, tmp_path):
+    """As the wheels of NVRTC 13.0: without them every compilation fails, unless PyTorch has loaded them before."""
+    folder = tmp_path / "nvidia/cu13/lib"
+    folder.mkdir(parents=True)
+    for name, code in (("libnvrtc.so.13", NVRTC), ("libnvrtc-builtins.so.13.0", "int made;")):
+        command = [compiled.COMPILER, "-shared", "-fPIC", "-xc", "-", f"-Wl,-soname,{name}", "-ldl"]
+        subprocess.run([*command, "-o", folder / name], input=code, text=True, check=True)
+    monkeypatch.setattr(nvrtc.sys, "path", [str(tmp_path)])
+    nvrtc._load.cache_clear()
+    assert nvrtc.version() == "13.0"
+    nvrtc._load.cache_clear()
+
+
 @pytest.fixture
 def fake(monkeypatch):
     return FakeDriver(lambda *_: 0.0).install(monkeypatch)

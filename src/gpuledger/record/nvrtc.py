@@ -15,6 +15,7 @@ from gpuledger.errors import InputError
 _PLACES = ("nvidia/cu*/lib", "nvidia/cuda_nvrtc/lib", "torch/lib")
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
 _LIBRARY = re.compile(r"libnvrtc(?:-[0-9a-f]+)?\.so(?:\.\d+)*")
+_BUILTINS = re.compile(_LIBRARY.pattern.replace("nvrtc", "nvrtc-builtins", 1))
 _REMEDY = "install PyTorch with CUDA, the CUDA toolkit, or the package nvidia-cuda-nvrtc for the driver's CUDA version"
 
 
@@ -39,6 +40,10 @@ def _load() -> ctypes.CDLL:
     problem = "NVRTC is not installed"
     for path in _candidates():
         try:
+            # The wheels of NVRTC 13.0 open these by name, without a path to them (NVIDIA/cuda-python, pull 792).
+            for beside in path.parent.glob("*nvrtc-builtins*"):
+                if _BUILTINS.fullmatch(beside.name):
+                    ctypes.CDLL(str(beside))
             return ctypes.CDLL(str(path))
         except OSError as error:
             problem = f"NVRTC cannot be loaded ({error})"

@@ -45,7 +45,7 @@ except Exception:
     errors["torch"] = traceback.format_exc()
 try:
     from gpuledger.record import cuda, nvrtc
-    cuda.open_device()
+    nvrtc.compile_source("", cuda.open_device().architecture, "an empty source", ())
     found["nvrtc"] = nvrtc.version()
 except Exception:
     errors["nvrtc"] = traceback.format_exc()
