@@ -249,11 +249,11 @@ def test_the_command_line_is_complete(tools):
     assert line[0] == str(tools / "ncu")
     assert " ".join(line[1:]) == (
         "--csv --page raw --print-units base --clock-control base --cache-control none --replay-mode kernel "
-        "--profile-from-start off --target-processes all --metrics a__b.sum,c__d.sum --log-file /tmp/log.csv "
+        "--target-processes all --profile-from-start off --metrics a__b.sum,c__d.sum --log-file /tmp/log.csv "
         "python3 -m x y"
     )
     assert line[-1] == "x y"  # one argument, as given: no shell in between
-    assert "--nvtx" in profiler.command_line(ncu.program, ["a__b.sum"], ["x"], control, "/tmp/log.csv", ranges=True)
+    assert "--nvtx" in profiler.command_line(ncu.program, ["a"], ["x"], control, "/tmp/log.csv", profiler.WITH_RANGES)
 
 
 @pytest.mark.parametrize(

@@ -188,15 +188,14 @@ def _count(
     selection += ["--launch-skip", str(given.skip)] if given.skip else []
     selection += ["--launch-count", str(given.launches)] if given.launches else []
     log = scratch / "ncu.csv"
-    command = [
-        ncu.program if ncu else (profiler.find_program() or "ncu"),
-        *("--csv", "--page", "raw", "--print-units", "base"),
-        *Control(given.clock, given.cache, given.replay).options(),
-        *("--target-processes", "all", *selection),
-        *("--section", "LaunchStats", "--section", "Occupancy"),
-        *("--metrics", ",".join(names), "--log-file", str(log), *target),
-    ]
+    program, control = ncu.program if ncu else (profiler.find_program() or "ncu"), _control(given)
+    options = (*selection, "--section", "LaunchStats", "--section", "Occupancy")
+    command = profiler.command_line(program, names, target, control, log, options)
     return ProgramRun("ncu", tuple(command), log, tuple(names))
+
+
+def _control(given: argparse.Namespace) -> Control:
+    return Control(given.clock, given.cache, given.replay)
 
 
 def _filters(name: str) -> list[str]:
@@ -230,7 +229,6 @@ def _run_steps(
     environment: dict[str, str],
 ) -> int:
     name, failed, seconds = _name(target), 0, 60 * given.minutes if given.minutes else None
-    control = vars(Control(given.clock, given.cache, given.replay))
     with recording.alone():
         recording.belong_to(vars(found))
         while steps:
@@ -250,7 +248,7 @@ def _run_steps(
                 if lacking and not steps and _is_python(target):
                     steps.append(_kineto(target, scratch))
             else:
-                counted = {"control": control} if step.tool == "ncu" else {"control": None}
+                counted = {"control": vars(_control(given)) if step.tool == "ncu" else None}
                 recording.finish(step.tool, cases, {**about, **counted, **more, "ended": ended}, notes)
             if ended == "by Ctrl-C":
                 break

@@ -92,11 +92,6 @@ def on_stream(stream: int) -> Iterator[None]:
         _stream = before
 
 
-def current_stream() -> int:
-    """Return the stream that launches go to; see :func:`on_stream`."""
-    return _stream
-
-
 class DeviceArray:
     """An array in device memory; PyTorch takes it without a copy (``torch.as_tensor(array, device="cuda")``).
 

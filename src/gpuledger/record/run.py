@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -56,7 +57,7 @@ def record_parts(
         found = device.find_device()
         recording.belong_to(vars(found))
         device.check_alone()
-        python = session.default_python(python)
+        python = python or sys.executable
         tools = session.find_tools(python)
         failed: dict[str, InputError] = {}
         late: list[str] = []

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -216,8 +215,3 @@ def _end(process: subprocess.Popen) -> None:
             os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
-
-
-def default_python(python: str | None) -> str:
-    """The workloads' Python: the given one, else the current one."""
-    return python or sys.executable

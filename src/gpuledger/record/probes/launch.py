@@ -276,7 +276,7 @@ class Runner:
 
     def _timed(self, launch: Callable[[], None]) -> tuple[float, float]:
         """Time (ms) between two events around a launch that follows an L2 flush, and the SM clock (MHz) after it."""
-        api, stream = driver(), cuda.current_stream()
+        api, stream = driver(), 0  # of launches, outside of a capture
         # Everything else is ready before the flush, during which the host enqueues what follows.
         start, end, counted = api.event(), api.event(), DeviceArray(2, np.uint64)
         clock = self._ceilings().kernel("measure_clock")
