@@ -256,6 +256,14 @@ def test_the_question_to_a_python_is_one_that_it_understands():
         session.find_tools("/bin/echo")
 
 
+def test_a_setting_that_changes_what_is_measured_is_not_passed_on(monkeypatch):
+    """An image may set either, as NVIDIA's and those for debugging do."""
+    code = "import os; print(*map(os.environ.get, ('NVIDIA_TF32_OVERRIDE', 'CUDA_LAUNCH_BLOCKING')))"
+    for name in ("NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING"):
+        monkeypatch.setenv(name, "1")
+    assert session.run_captured([sys.executable, "-c", code], "here", 60) == "0 0\n"
+
+
 def test_a_python_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"cannot be started .*record.python of config/config.yaml"):
         session.find_tools(str(tmp_path / "python"))
