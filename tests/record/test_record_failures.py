@@ -264,6 +264,13 @@ def test_a_setting_that_changes_what_is_measured_is_not_passed_on(monkeypatch):
     assert session.run_captured([sys.executable, "-c", code], "here", 60) == "0 0\n"
 
 
+def test_a_python_that_dies_without_a_word_is_said_to(tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\nkill -SEGV $$\n")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(InputError, match=r"record\.python: its process ended with status -11; fix the cause"):
+        session.find_tools(str(tmp_path / "python"))
+
+
 def test_a_python_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"cannot be started .*record.python of config/config.yaml"):
         session.find_tools(str(tmp_path / "python"))

@@ -158,7 +158,7 @@ def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
     """Run a program and return its standard output."""
     done = _run(command, place, seconds, capture=True)
     if done.returncode:
-        raise _failure(done.stderr, place)
+        raise _failure(done.stderr or f"its process ended with status {done.returncode}", place)
     return done.stdout
 
 
