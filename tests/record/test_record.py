@@ -735,6 +735,30 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
     assert not (folder / "done_before").exists()
 
 
+@pytest.mark.parametrize(
+    ("resumable", "last", "tried"), [(True, 3, 3), (True, 9, 3), (False, 3, 1)], ids=["done", "stuck", "not resumable"]
+)
+def test_a_part_goes_on_in_another_process_while_it_gets_on(tools, tmp_path, monkeypatch, resumable, last, tried):
+    """What fails on a GPU can fail for all of its process: the rest of the part was lost to the call."""
+    (tmp_path / "fake_part.py").write_text(
+        "import os\n"
+        "from gpuledger.errors import InputError\n"
+        "from gpuledger.record.parts import Recorded\n"
+        "def record(folder):\n"
+        f"    with open('{tmp_path}/calls', 'a') as calls: calls.write('x')\n"
+        f"    number = os.stat('{tmp_path}/calls').st_size\n"
+        "    if number <= 2:\n        (folder / f'step{number}').touch()\n"
+        "    if number == 1:\n        os._exit(11)\n"
+        f"    if number < {last}:\n        raise InputError('GPU', 'probe', 'an illegal address', 'record again')\n"
+        "    return Recorded({'kernel_overhead': {'probes': {'table': 'step1'}}})\n"
+    )
+    os.environ["PYTHONPATH"] = str(tmp_path)
+    part = PARTS["probes"].__class__("probes", "", "fake_part", "record", (), 60, True, resumable=resumable)
+    monkeypatch.setitem(PARTS, "probes", part)
+    _, failed = made(tools, tmp_path / "out", ["probes"], seconds=3600)
+    assert len((tmp_path / "calls").read_text()) == tried and (failed == {}) == (last == tried)
+
+
 def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, monkeypatch):
     target = ["python3", "-m", "gpuledger.record.workloads.gpt2", "--point=1x768x12x64"]
 

@@ -1,6 +1,8 @@
 """Launching probed kernels: the real runner on a stand-in for the driver that runs the kernels' sources on the CPU."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -164,8 +166,8 @@ REFUSED = InputError("GPU", "b", "out of memory", "free memory")
 
 def test_what_is_recorded_is_kept_when_the_process_ends_and_what_ended_it_comes_last(tmp_path):
     steps = Steps("a", "b", "c")
-    steps.fails["b"] = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
+    steps.fails["b"] = SystemError("stands in for a signal")
+    with pytest.raises(SystemError):
         steps.go(tmp_path)
     assert steps.calls == ["a", "b"] and "study/a/whole.bin" in steps.files(tmp_path)
     steps.fails.clear()
@@ -173,6 +175,23 @@ def test_what_is_recorded_is_kept_when_the_process_ends_and_what_ended_it_comes_
     assert list(steps.go(tmp_path)["study"]) == ["a", "b", "c"]
     assert steps.calls == ["c", "b"], "a is not made again"
     assert steps.files(tmp_path) == ["study/a/whole.bin", "study/b/whole.bin", "study/c/whole.bin"]
+
+
+def test_a_step_that_ends_the_process_twice_is_left_out_and_an_interruption_is_none(tmp_path, caplog):
+    steps = Steps("a", "b")
+    for end in (KeyboardInterrupt(), KeyboardInterrupt(), SystemError("a signal"), SystemError("a signal")):
+        steps.fails["b"] = end
+        with pytest.raises(type(end)):
+            steps.go(tmp_path)
+    assert list(steps.go(tmp_path)["study"]) == ["a"] and steps.calls == ["a", "b", "b", "b", "b"]
+    assert "b is left out: GPU, b: its process ended 2 times; report it" in caplog.text
+
+
+def test_a_step_that_hangs_ends_its_process_alone(tmp_path):
+    code = "import pathlib, sys, time\nfrom gpuledger.record.recording import ending_after\n"
+    code += "with ending_after(60): pathlib.Path(sys.argv[1]).touch()\nwith ending_after(0.01): time.sleep(600)\n"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "before"], check=False)
+    assert done.returncode == 1 and (tmp_path / "before").is_file()
 
 
 def test_a_step_that_fails_twice_leaves_the_others_whole_and_no_file(tmp_path, caplog):

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -263,6 +264,17 @@ class Recording:
 
     def _save(self) -> None:
         files.write_json(self.folder / MANIFEST, self._content)
+
+
+@contextlib.contextmanager
+def ending_after(seconds: float) -> Iterator[None]:
+    """End this process if the block takes longer: nothing else ends a kernel that hangs, and other steps wait."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def read_state(path: Path, stamp: Mapping[str, Any]) -> dict[str, Any]:

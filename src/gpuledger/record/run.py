@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -114,7 +115,8 @@ def _record_part(now: RecordingSession, part: Part) -> None:
 def _record_apart(now: RecordingSession, part: Part) -> None:
     """Record a part in its own process, into a scratch folder whose contents are moved when it is complete.
 
-    If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change.
+    If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change. That
+    is tried at once if a step was finished or given up: a failure can make the GPU unusable to one process alone.
     """
     recording = now.recording
     key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part)), options=now.options))
@@ -129,7 +131,6 @@ def _record_apart(now: RecordingSession, part: Part) -> None:
         shutil.rmtree(scratch)
     folder.mkdir(parents=True, exist_ok=True)
     begun_for.write_text(key, "utf-8")
-    answer.unlink(missing_ok=True)
     options = {"control": vars(now.control)} if "ncu" in part.needs else {}
     options |= now.options
     command = [
@@ -141,13 +142,18 @@ def _record_apart(now: RecordingSession, part: Part) -> None:
         str(folder),
         str(answer),
     ]
-    limit = recording.limit(part.seconds)
-    try:
-        recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, limit)
-    except InputError:
-        if not any(path.is_file() for path in folder.rglob("*")):
-            shutil.rmtree(scratch)
-        raise
+    until, recorded = time.monotonic() + recording.limit(part.seconds), None
+    while recorded is None:
+        before, left = _files(folder), until - time.monotonic()
+        answer.unlink(missing_ok=True)
+        try:
+            recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, left)
+        except InputError as error:
+            if not (now_there := _files(folder)):
+                shutil.rmtree(scratch)
+            if not part.resumable or now_there == before or until - time.monotonic() < part.least_s:
+                raise
+            LOG.warning("%s goes on in another process, after: %s", part.name, error)
     recording.withdraw()
     for name in known.get("files", ()):
         (recording.folder / name).unlink(missing_ok=True)
@@ -161,6 +167,11 @@ def _record_apart(now: RecordingSession, part: Part) -> None:
     shutil.rmtree(scratch)
     sums = {name.as_posix(): files.sha256(recording.folder / name) for name in made}
     recording.finish(part.name, recorded.cases, now.about(key=key, files=sums, **recorded.about), recorded.notes)
+
+
+def _files(folder: Path) -> dict[Path, int]:
+    """When each file below a folder was written (ns)."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 def _sources(part: Part) -> list[Path]:
