@@ -460,6 +460,13 @@ def test_a_sweep_that_fails_is_recorded_by_the_next_call(tools, tmp_path):
     assert recording.Recording(folder).left_out == {}
 
 
+def test_a_mistake_in_one_part_costs_no_other(tools, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("gpuledger.record.counters.record_counters", lambda session: {}["x"])
+    _, failed = made(tools, tmp_path / "out", ["counters", "sweep_gpt2"])
+    assert str(failed["counters"]) == "gpuledger, counters: KeyError: 'x'; report it" and "Traceback" in caplog.text
+    assert ("metric_sweep", "gpt2") in load(tmp_path / "out").cases()
+
+
 @pytest.mark.parametrize("text", ["[1]", '{"parts": [], "points": 3, "left_out": null}', "[" * 100_000])
 def test_a_damaged_state_is_as_none(tmp_path, text):
     (tmp_path / recording.MANIFEST).write_text(text)

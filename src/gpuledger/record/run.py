@@ -80,14 +80,17 @@ def record_parts(
                 now = RecordingSession(recording, found, python, versions, control, counted, more)
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
-            except (OutOfTimeError, InputError) as error:
+            except Exception as error:
+                if not isinstance(error, (OutOfTimeError, InputError)):  # a mistake here must not cost the other parts
+                    LOG.exception("%s", name)
+                    error = InputError("gpuledger", name, f"{type(error).__name__}: {error}", "report it")
                 if isinstance(error, OutOfTimeError) or recording.is_over():
                     late.append(name)
                     recording.leave_out(name, "there was no time for all of it; record again to resume")
                     LOG.warning("%s, planned for %.1f min: no time is left for all of it", name, part.seconds / 60)
                     continue
                 if not keep_going:
-                    raise
+                    raise error
                 if failures.denies_counters(error.problem):  # so other parts do not spend the GPU's time to hear it
                     ncu = InputError("ncu", "", error.problem, error.remedy)
                 failed[name] = error
