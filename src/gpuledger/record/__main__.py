@@ -66,7 +66,6 @@ def main(arguments: list[str] | None = None) -> int:
             names, seconds = given.parts or tuple(PARTS), 60 * given.minutes
             print(*dry_run.describe(names, control, settings.get("python"), given.chip, seconds), sep="\n")
             return 0
-        device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
         recording = Recording(folder, seconds=60 * given.minutes)
         options = {"blocks": {"shapes": given.shape}} if given.shape else {}

@@ -277,10 +277,7 @@ def _take(
     if not step.made.is_file():
         problem, remedy = f"no timeline was written (status {status})", "run it without gpuledger and fix its error"
         if step.made.with_suffix(".qdstrm").is_file():
-            problem, remedy = (
-                _NO_IMPORTER,
-                "install NVIDIA's own Nsight Systems; a distribution's can lack it",
-            )
+            problem, remedy = _NO_IMPORTER, "install NVIDIA's own Nsight Systems; a distribution's can lack it"
         raise InputError(name, step.tool, problem, remedy)
     path = f"kernel_breakdown/{name}{step.made.suffix}"
     if not _has_kernels(step.made):

@@ -51,9 +51,8 @@ def make_kit(folder: str | Path) -> int:
     """
     folder = Path(folder)
     if not (files.ROOT / "requirements.txt").is_file():
-        raise InputError(
-            folder, "", "a kit is made of the sources, which are not here", "run make gpu-kit in a checkout"
-        )
+        problem = "a kit is made of the sources, which are not here"
+        raise InputError(folder, "", problem, "run make gpu-kit in a checkout")
     if folder.exists() and not (folder / "record.sh").is_file():
         raise InputError(folder, "", "it exists and is not a recording kit", "name another folder, or remove it")
     if (folder / "recorded.tgz").exists():

@@ -136,21 +136,14 @@ def _record_apart(now: RecordingSession, part: Part) -> None:
     begun_for.write_text(key, "utf-8")
     options = {"control": vars(now.control)} if "ncu" in part.needs else {}
     options |= now.options
-    command = [
-        now.python,
-        "-m",
-        "gpuledger.record.subprocess_part",
-        part.module,
-        part.function,
-        str(folder),
-        str(answer),
-    ]
+    command = [now.python, "-m", "gpuledger.record.subprocess_part", part.module, part.function]
+    command += [str(folder), str(answer), json.dumps(options)]
     until, recorded = time.monotonic() + recording.limit(part.seconds), None
     while recorded is None:
         before, left = _files(folder), until - time.monotonic()
         answer.unlink(missing_ok=True)
         try:
-            recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, left)
+            recorded = session.run_apart(command, answer, part.name, left)
         except InputError as error:
             if not (now_there := _files(folder)):
                 shutil.rmtree(scratch)
