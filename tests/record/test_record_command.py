@@ -43,6 +43,7 @@ output = next(word for word in sys.argv if word.startswith("--output=")).partiti
 database = sqlite3.connect(output + ".sqlite")
 database.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
 database.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'secret-host')")
+database.execute("CREATE TABLE META_DATA_CAPTURE AS SELECT 'CLI' AS name, '--token=secret-host' AS value")
 database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER)")
 database.commit()
 """

@@ -31,8 +31,8 @@ from gpuledger.record.recording import Recording
 
 LOG = logging.getLogger("gpuledger")
 _TIMELINE = Path(__file__).with_name("timeline_of.py")
-#: Tables of an nsys export that say something about the machine and its user, but nothing about kernels.
-_PRIVATE = ("TARGET_INFO_SYSTEM_ENV", "PROCESS_STREAMS")
+#: Tables of an nsys export that say something about kernels. Others hold the environment, commands, paths and host names.
+_KEPT = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|StringIds|NVTX_EVENTS|TARGET_INFO_GPU|ENUM_\w+|sqlite_\w+")
 #: The table of an nsys export that has a row per launch; missing without launches.
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 #: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
@@ -285,8 +285,9 @@ def _take(
         raise InputError(name, step.tool, "the timeline has no kernels", remedy)
     if step.tool == "nsys":
         with closing(sqlite3.connect(step.made)) as database:
-            for table in _PRIVATE:
-                database.execute(f"DROP TABLE IF EXISTS {table}")
+            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for table in (name for (name,) in tables if not _KEPT.fullmatch(name)):
+                database.execute(f'DROP TABLE "{table}"')
             database.commit()
             database.execute("VACUUM")
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
