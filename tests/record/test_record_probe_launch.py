@@ -96,11 +96,15 @@ def test_each_launch_allocates_its_probe_s_memory_alone(gpu, runner):
 
 
 @needs_compiler
-def test_blocks_that_share_an_sm_are_counted_before_it_is_said_of_them(gpu, runner):
+def test_blocks_that_share_an_sm_are_counted_before_it_is_said_of_them(gpu, runner, monkeypatch):
     # 228 KiB of an SM; of each block CUDA keeps 1 KiB and 40 KiB are static.
     for blocks, dynamic in ((1, 227 - 40), (2, 113 - 40)):
         gpu.resident = blocks
         assert runner.run(workloads.gemm(128, blocks), "block_sched").dynamic_bytes == 1024 * dynamic
+    with monkeypatch.context() as patch:
+        # A driver that keeps 2 KiB of each block.
+        patch.setattr(gpu, "resident_blocks", lambda _, threads, size: 228 // (2 + 40 + size // 1024))
+        assert runner.run(workloads.gemm(128, 2), "block_sched").dynamic_bytes == 1024 * (112 - 40)
     gpu.resident = 1
     with pytest.raises(InputError, match="runs 1 of its blocks at once, not 2"):
         runner.run(workloads.gemm(128, 2), "block_sched")

@@ -31,7 +31,7 @@ from gpuledger.record.recording import Recording
 
 LOG = logging.getLogger("gpuledger")
 _TIMELINE = Path(__file__).with_name("timeline_of.py")
-#: Tables of an nsys export that say something about kernels. Others hold the environment, commands, paths and host names.
+#: Tables of an nsys export that say something about kernels. Others hold environment, commands, paths and host names.
 _KEPT = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|StringIds|NVTX_EVENTS|TARGET_INFO_GPU|ENUM_\w+|sqlite_\w+")
 #: The table of an nsys export that has a row per launch; missing without launches.
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -30,7 +30,7 @@ _RANGES = re.compile(r":(?:Push/Pop|Start/Stop)_Range:")
 BETWEEN_CALLS = ("--profile-from-start", "off")
 WITH_RANGES = (*BETWEEN_CALLS, "--nvtx")
 _INSTALL = "install Nsight Compute (with the CUDA toolkit, or alone) and put ncu on the PATH"
-_QUERY_SECONDS = 60
+_QUERY_SECONDS = 120
 
 
 @dataclass(frozen=True)

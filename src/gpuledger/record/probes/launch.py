@@ -206,16 +206,18 @@ class Runner:
         )
 
     def _dynamic_bytes(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel) -> int:
-        """Dynamic shared memory with which no more than the wanted number of blocks fit on an SM."""
-        if not workload.blocks_per_sm:
+        """Dynamic shared memory with which the wanted number of blocks fit on an SM, and no more."""
+        if not (wanted := workload.blocks_per_sm):
             return 0
-        share = self.device.shared_bytes_per_sm // workload.blocks_per_sm - RESERVED_BYTES
+        share = self.device.shared_bytes_per_sm // wanted - RESERVED_BYTES
         # In the allocation granularity of 1 KiB.
         dynamic = min(share, self.device.shared_bytes) // 1024 * 1024 - kernel.shared_bytes
         if dynamic < 0:
-            problem = f"{workload.blocks_per_sm} blocks do not fit on an SM of {self.device.name}"
+            problem = f"{wanted} blocks do not fit on an SM of {self.device.name}"
             raise InputError("GPU", workload.name, problem, "record on a GPU with more shared memory")
-        return int(dynamic)
+        # As much as possible; less, should the driver keep more of the SM for itself than is documented.
+        enough = (size for size in range(dynamic, -1, -1024) if kernel.blocks_per_sm(workload.threads, size) >= wanted)
+        return next(enough, dynamic)
 
     def _check_resident(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel, dynamic: int) -> None:
         """Check that an SM runs as many blocks at once as the workload requires; registers may limit them."""
