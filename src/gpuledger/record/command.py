@@ -105,9 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     known = ", ".join(metrics.PURPOSES)
     parser.add_argument("--for", dest="purposes", default="roofline", help=f"metrics, separated by commas: {known}")
     parser.add_argument("--range", default="", help="only launches in the NVTX range of this name")
-    parser.add_argument(
-        "--kernel", type=_expression, default="", help="only kernels whose name this expression matches"
-    )
+    parser.add_argument("--kernel", type=_expression, default="", help="only kernels whose name this matches")
     parser.add_argument("--skip", type=_count_of, default=0, help="launches to leave out before the first one")
     parser.add_argument("--launches", type=_count_of, default=0, help="number of launches to count (default: all)")
     parser.add_argument("--replay", choices=("kernel", "application", "range"), default="kernel")

@@ -76,11 +76,6 @@ def open_device() -> CudaDevice:
         )
 
 
-def read_source(name: str) -> str:
-    """Return the text of one of gpuledger's CUDA sources, e.g. ``normalization.cu``."""
-    return (SOURCES / name).read_text("utf-8")
-
-
 @contextlib.contextmanager
 def on_stream(stream: int) -> Iterator[None]:
     """Enqueue launches and copies within the block on a stream of the driver."""
@@ -112,10 +107,6 @@ class DeviceArray:
     def __del__(self):
         with contextlib.suppress(AttributeError, CudaError):  # not allocated, or the context is gone
             self._driver.free(self._allocated)
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -246,12 +237,12 @@ def load_module(
     Parameters
     ----------
     name : str
-        See :func:`read_source`.
+        In :data:`SOURCES`, such as ``normalization.cu``.
     as_ptx : bool
         Whether the driver compiles PTX, which tools between program and driver can read and change, as Neutrino does.
     """
     architecture = device.architecture.replace("sm_", "compute_") if as_ptx else device.architecture
-    image, _ = nvrtc.compile_source(read_source(name), architecture, name, options)
+    image, _ = nvrtc.compile_source((SOURCES / name).read_text("utf-8"), architecture, name, options)
     with named_errors(name, "use an NVRTC that is not newer than the driver, or update the driver"):
         return LoadedModule(driver().load(image), name)
 

@@ -49,9 +49,7 @@ def describe(
             yield shlex.join(profiler.command_line(ncu.program, wanted, target, control, f"{name}.csv", options))
 
 
-def _counted(
-    name: str, capability: str, ncu: Ncu, python: str
-) -> Iterator[tuple[list[str], Collection[str], Sequence[str]]]:
+def _counted(name: str, capability: str, ncu: Ncu, python: str) -> Iterator[tuple[Collection[str], ...]]:
     """Yield the target, the metrics, and the further options of every run of ncu."""
     if name == "counters":
         yield _points(designs.TOY_NETWORK, python), metrics.flop_metrics(capability, ncu.metrics)[0], WITH_RANGES

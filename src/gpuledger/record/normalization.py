@@ -380,7 +380,7 @@ class Bench:
 
 
 def _copy_launch(kernel: cuda.LoadedKernel, blocks: int, x: DeviceArray, y: DeviceArray) -> None:
-    kernel.launch(blocks, 512, x, y, np.int64(x.size // 4))
+    kernel.launch(blocks, 512, x, y, np.int64(x.nbytes // 16))
 
 
 def _describe(configuration: kernels.Configuration, at_most: int | None) -> str:
