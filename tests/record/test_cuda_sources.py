@@ -136,6 +136,33 @@ def test_nvrtc_of_a_package_comes_before_that_of_a_toolkit(monkeypatch, tmp_path
     assert nvrtc.find_library() == tmp_path / "site/nvidia/cu13/lib/libnvrtc.so.13"
     monkeypatch.setattr(nvrtc.sys, "path", [])
     assert nvrtc.find_library() == tmp_path / "toolkit/lib64/libnvrtc.so.12.9.86"
+    (tmp_path / "conda/lib").mkdir(parents=True)
+    (tmp_path / "conda/lib/libnvrtc.so.12").touch()
+    monkeypatch.setattr(nvrtc.sys, "base_prefix", str(tmp_path / "conda"))
+    assert nvrtc.find_library() == tmp_path / "conda/lib/libnvrtc.so.12"
+
+
+NVRTC = """
+#include <dlfcn.h>
+int nvrtcVersion(int *major, int *minor) {
+    *major = 13, *minor = dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW) ? 0 : 99;
+    return 0;
+}
+"""
+
+
+@compiled.needs_compiler
+def test_an_nvrtc_that_does_not_say_where_its_builtins_are_finds_them(monkeypatch, tmp_path):
+    """As the wheels of NVRTC 13.0: without them every compilation fails, unless PyTorch has loaded them before."""
+    folder = tmp_path / "nvidia/cu13/lib"
+    folder.mkdir(parents=True)
+    for name, code in (("libnvrtc.so.13", NVRTC), ("libnvrtc-builtins.so.13.0", "int made;")):
+        command = [compiled.COMPILER, "-shared", "-fPIC", "-xc", "-", f"-Wl,-soname,{name}", "-ldl"]
+        subprocess.run([*command, "-o", folder / name], input=code, text=True, check=True)
+    monkeypatch.setattr(nvrtc.sys, "path", [str(tmp_path)])
+    nvrtc._load.cache_clear()
+    assert nvrtc.version() == "13.0"
+    nvrtc._load.cache_clear()
 
 
 @pytest.fixture
@@ -223,6 +250,20 @@ def test_launches_in_turn_are_timed_each_as_often(fake):
     slow = cuda_timing.time_in_turn([lambda: launch(0, 5e6)], samples=3)
     assert (slow.median_ns, slow.launches) == (5e6, 3)
     assert fake.log.count("free stream") == 3 and not fake._handles, "streams, events and graphs are freed"
+
+
+def test_a_batch_is_as_long_as_asked_for_where_the_host_is_slower_than_the_kernel(fake, monkeypatch):
+    """A graph of one launch of a microsecond takes the host 8: what 125 of them took was a batch of 125 µs."""
+    replay = fake.run_graph
+
+    def run_graph(executable, stream):
+        before = fake.now
+        replay(executable, stream)
+        fake.now = max(fake.now, before + 8000)
+
+    monkeypatch.setattr(fake, "run_graph", run_graph)
+    timing = cuda_timing.time_in_turn([lambda: fake.work(1000)], samples=3, batch_ms=1.0)
+    assert timing == cuda_timing.Timing(1000, 1000, 1000, 3, 3 * 1000)
 
 
 def test_spread_is_over_batches():

@@ -215,6 +215,34 @@ def test_a_step_that_fails_costs_no_other(machine, monkeypatch, tmp_path, caplog
     assert (tmp_path / "again/rows.csv").read_bytes() == (tmp_path / "made/rows.csv").read_bytes()
 
 
+def test_a_kernel_that_makes_the_gpu_unusable_is_not_launched_again(machine, monkeypatch, tmp_path):
+    """It was checked together with all others: none was, and each shape that it suits ended another process."""
+    run, dead = machine.run, []
+
+    def fatal(image, name, *launch):
+        dead.extend([name] if name.startswith("clustered") else [])
+        return run(image, name, *launch)
+
+    def synchronize():
+        if dead:
+            raise driver.CudaError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
+
+    monkeypatch.setattr(machine, "run", fatal)
+    monkeypatch.setattr(machine.driver, "run", fatal)
+    monkeypatch.setattr(machine.driver, "synchronize", synchronize)
+    ended = []
+    while len(ended) < 5:
+        try:
+            made = normalization.record_normalization(tmp_path)
+            break
+        except InputError:
+            ended.append(set(dead))
+            dead.clear()
+    assert ended == [{"clustered_1024x4"}, {"clustered_1024x4_aligned"}]
+    assert set(made.about["failed"]) == {"hostile_clustered_1024x4", "hostile_clustered_1024x4_aligned"}
+    assert set(pd.read_csv(tmp_path / "rows.csv")["kernel"]) == {"copy", "two_pass", "one_pass"}
+
+
 def test_a_step_in_which_the_process_crashes_is_left_out_after_two_tries(machine, monkeypatch, tmp_path):
     def crash(bench):
         raise SystemError("stands in for a signal")

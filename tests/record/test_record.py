@@ -84,6 +84,8 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     [
         ("RmProfilingAdminOnly: 1\n", "CapEff:\t0000000000000000\n", True),
         ("RmProfilingAdminOnly: 1\n", "CapEff:\t000001ffffffffff\n", False),
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t00000040a80425fb\n", False),  # a container with CAP_PERFMON
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t00000000a80425fb\n", True),  # and one without, which has others
         ("RmProfilingAdminOnly: 0\n", "CapEff:\t0000000000000000\n", False),
     ],
 )
@@ -247,11 +249,11 @@ def test_the_command_line_is_complete(tools):
     assert line[0] == str(tools / "ncu")
     assert " ".join(line[1:]) == (
         "--csv --page raw --print-units base --clock-control base --cache-control none --replay-mode kernel "
-        "--profile-from-start off --target-processes all --metrics a__b.sum,c__d.sum --log-file /tmp/log.csv "
+        "--target-processes all --profile-from-start off --metrics a__b.sum,c__d.sum --log-file /tmp/log.csv "
         "python3 -m x y"
     )
     assert line[-1] == "x y"  # one argument, as given: no shell in between
-    assert "--nvtx" in profiler.command_line(ncu.program, ["a__b.sum"], ["x"], control, "/tmp/log.csv", ranges=True)
+    assert "--nvtx" in profiler.command_line(ncu.program, ["a"], ["x"], control, "/tmp/log.csv", profiler.WITH_RANGES)
 
 
 @pytest.mark.parametrize(
@@ -458,6 +460,13 @@ def test_a_sweep_that_fails_is_recorded_by_the_next_call(tools, tmp_path):
     assert recording.Recording(folder).left_out == {}
 
 
+def test_a_mistake_in_one_part_costs_no_other(tools, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("gpuledger.record.counters.record_counters", lambda session: {}["x"])
+    _, failed = made(tools, tmp_path / "out", ["counters", "sweep_gpt2"])
+    assert str(failed["counters"]) == "gpuledger, counters: KeyError: 'x'; report it" and "Traceback" in caplog.text
+    assert ("metric_sweep", "gpt2") in load(tmp_path / "out").cases()
+
+
 @pytest.mark.parametrize("text", ["[1]", '{"parts": [], "points": 3, "left_out": null}', "[" * 100_000])
 def test_a_damaged_state_is_as_none(tmp_path, text):
     (tmp_path / recording.MANIFEST).write_text(text)
@@ -597,7 +606,7 @@ def test_a_part_that_does_not_end_is_ended_with_all_that_it_has_started(tools, t
 
     monkeypatch.setattr(session.subprocess, "Popen", Endless)
     _, failed = made(tools, tmp_path / "out", ["probes"], seconds=1000)
-    assert "not finished after 120 s" in str(failed["probes"])
+    assert "not finished after 180 s" in str(failed["probes"]), "a short part is not ended at twice its planned minute"
     with pytest.raises(ProcessLookupError):
         os.kill(int(number.read_text()), 0)
     assert (tmp_path / "out/.probes.partial/made/step").is_file(), "finished steps are kept for the next call"
@@ -733,18 +742,40 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
     assert not (folder / "done_before").exists()
 
 
+@pytest.mark.parametrize(
+    ("resumable", "last", "tried"), [(True, 3, 3), (True, 9, 3), (False, 3, 1)], ids=["done", "stuck", "not resumable"]
+)
+def test_a_part_goes_on_in_another_process_while_it_gets_on(tools, tmp_path, monkeypatch, resumable, last, tried):
+    """What fails on a GPU can fail for all of its process: the rest of the part was lost to the call."""
+    (tmp_path / "fake_part.py").write_text(
+        "import os\n"
+        "from gpuledger.errors import InputError\n"
+        "from gpuledger.record.parts import Recorded\n"
+        "def record(folder):\n"
+        f"    with open('{tmp_path}/calls', 'a') as calls: calls.write('x')\n"
+        f"    number = os.stat('{tmp_path}/calls').st_size\n"
+        "    if number <= 2:\n        (folder / f'step{number}').touch()\n"
+        "    if number == 1:\n        os._exit(11)\n"
+        f"    if number < {last}:\n        raise InputError('GPU', 'probe', 'an illegal address', 'record again')\n"
+        "    return Recorded({'kernel_overhead': {'probes': {'table': 'step1'}}})\n"
+    )
+    os.environ["PYTHONPATH"] = str(tmp_path)
+    part = PARTS["probes"].__class__("probes", "", "fake_part", "record", (), 60, True, resumable=resumable)
+    monkeypatch.setitem(PARTS, "probes", part)
+    _, failed = made(tools, tmp_path / "out", ["probes"], seconds=3600)
+    assert len((tmp_path / "calls").read_text()) == tried and (failed == {}) == (last == tried)
+
+
 def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, monkeypatch):
     target = ["python3", "-m", "gpuledger.record.workloads.gpt2", "--point=1x768x12x64"]
 
-    def measure(path, runner, count, python, metrics):
+    def measure(path, open_runner, count, python, metrics):
         count((), ["/bin/sh", "-c", f"echo $PYTHONPATH > {tmp_path}/alone"])
         assert metrics == {"block_sched": ["sm__inst_executed.sum"]}
         count(metrics["block_sched"], target)
         path.parent.mkdir(parents=True)
         path.write_text("rows")
 
-    monkeypatch.setattr(latency.cuda, "open_device", lambda: None)
-    monkeypatch.setattr(latency, "Runner", lambda device: None)
     monkeypatch.setattr(latency.exposed, "measure", measure)
     # A metric that ncu does not know costs one probe of the table, not the part.
     asked = {"block_sched": ("sm__inst_executed.sum", "not__known.sum"), "tensorop_count": ("nor__this.sum",)}

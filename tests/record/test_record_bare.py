@@ -57,8 +57,8 @@ def test_what_can_be_recorded_is_planned(tools, tmp_path):
 
 
 def test_counters_become_a_dataset(tools, tmp_path):
-    code = "from gpuledger.record import __main__ as command, session\n"
-    code += "session.default_python = lambda python: sys.argv[1]\n"
+    code = "from gpuledger.record import __main__ as command\n"
+    code += "command._settings = lambda: {'python': sys.argv[1]}\n"
     code += "sys.exit(command.main(['counters', '--folder', sys.argv[2]]))"
     assert "counters recorded" in run_bare(code, tools / "torch-python", tmp_path / "nvidia-h200", cwd=tmp_path)
     dataset = Dataset.load(tmp_path / "nvidia-h200/dataset.yaml")

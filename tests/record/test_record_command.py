@@ -43,6 +43,7 @@ output = next(word for word in sys.argv if word.startswith("--output=")).partiti
 database = sqlite3.connect(output + ".sqlite")
 database.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
 database.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'secret-host')")
+database.execute("CREATE TABLE META_DATA_CAPTURE AS SELECT 'CLI' AS name, '--token=secret-host' AS value")
 database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER)")
 database.commit()
 """
@@ -184,6 +185,25 @@ def test_counters_that_turn_out_to_be_forbidden_are_replaced_by_a_timeline(uncou
     assert list(dataset(tmp_path / "out")["studies"]) == ["kernel_breakdown"]
     left_out = json.loads((tmp_path / "out/recording.json").read_text())["left_out"]
     assert "ERR_NVGPUCTRPERM" in left_out["ncu"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("Version 2021.1.0.0 (build 1)", "version 2021.1.0.0 is too old"),
+        ("==ERROR== Driver could not be loaded.", "instead of a version it prints"),
+    ],
+)
+def test_an_ncu_that_cannot_be_used_does_not_cost_the_timeline(
+    uncounted, tmp_path, monkeypatch, caplog, answer, message
+):
+    (uncounted / "ncu").write_text(f"#!/bin/sh\necho '{answer}'\n")
+    (uncounted / "ncu").chmod(0o755)
+    monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 0
+    assert list(dataset(tmp_path / "out")["studies"]) == ["kernel_breakdown"]
+    assert f"no counters: {message}" in caplog.text
 
 
 def test_nsys_records_the_timeline_where_it_is_installed(uncounted, tmp_path, monkeypatch):

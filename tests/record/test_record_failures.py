@@ -51,6 +51,14 @@ RECORDED = {
         "ncu and the driver are incompatible",
         "update the driver",
     ),
+    "lock": (
+        "==ERROR== Failed to open/create lock file /tmp/nsight-compute-lock. Please check that this process has write "
+        "permissions on this file. See https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#faq for more "
+        'details.\n==ERROR== Failed to profile "vectorized_elementwise_kernel" in process 2323392\n'
+        "==PROF== Trying to shutdown target application\n==ERROR== The application returned an error code (9).\n",
+        "its lock file /tmp/nsight-compute-lock",
+        "TMPDIR",
+    ),
     "other_cuda": (
         "==ERROR== Failed to prepare kernel for profiling\n==ERROR== Unknown Error on device 0.\n"
         '==ERROR== Failed to profile "distribution_elementwise_grid..." in process 3929334\n'
@@ -192,6 +200,25 @@ def test_a_failing_ncu_leaves_one_line_and_no_file(tools, tmp_path, name):
     assert not (tmp_path / "out/dataset.yaml").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "tried"), [("permission", 1), ("busy_counters", 1), ("library", 1), ("lock", 1), ("other_cuda", 3)]
+)
+def test_an_ncu_that_may_not_count_is_not_asked_by_every_part(tools, tmp_path, name, tried):
+    """Each part took the time of a start of PyTorch to hear the same again."""
+    said, problem, _ = RECORDED[name]
+    (tools / "ncu_fails").write_text(json.dumps({"always": {"log": said, "status": 1}}))
+    target, failed = made(tools, tmp_path / "out")
+    assert list(failed) == list(record_fakes.COUNTED) and len(calls(tools)) == tried
+    assert all(problem in target.left_out[part] for part in failed)
+
+
+def test_an_ncu_that_cannot_be_used_is_looked_at_once(tools, tmp_path):
+    (tools / "ncu").write_text(f"#!/bin/sh\necho $* >> {tools}/asked\necho '==ERROR== Driver could not be loaded.'\n")
+    _, failed = made(tools, tmp_path / "out")
+    assert list(failed) == list(record_fakes.COUNTED)
+    assert (tools / "asked").read_text() == "--version\n"
+
+
 def test_an_error_beside_a_table_is_an_error(tools, tmp_path):
     table = '"ID","Kernel Name","a__b.sum"\n"","","inst"\n"0","k","1"\n==ERROR== LaunchFailed\n'
     (tools / "ncu_fails").write_text(json.dumps({"always": {"log": table, "status": 0}}))
@@ -227,6 +254,21 @@ def test_the_question_to_a_python_is_one_that_it_understands():
         assert "Error" in found.errors[name]
     with pytest.raises(InputError, match="instead of its versions"):
         session.find_tools("/bin/echo")
+
+
+def test_a_setting_that_changes_what_is_measured_is_not_passed_on(monkeypatch):
+    """An image may set either, as NVIDIA's and those for debugging do."""
+    code = "import os; print(*map(os.environ.get, ('NVIDIA_TF32_OVERRIDE', 'CUDA_LAUNCH_BLOCKING')))"
+    for name in ("NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING"):
+        monkeypatch.setenv(name, "1")
+    assert session.run_captured([sys.executable, "-c", code], "here", 60) == "0 0\n"
+
+
+def test_a_python_that_dies_without_a_word_is_said_to(tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\nkill -SEGV $$\n")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(InputError, match=r"record\.python: its process ended with status -11; fix the cause"):
+        session.find_tools(str(tmp_path / "python"))
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path):

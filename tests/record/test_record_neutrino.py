@@ -16,7 +16,7 @@ from own_cases import reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.record import cuda, neutrino, plan
+from gpuledger.record import neutrino, plan
 from gpuledger.record.parts import PARTS, Recorded
 from gpuledger.record.probes import exposed, plain, traces, workloads
 
@@ -164,4 +164,3 @@ def test_the_program_that_a_user_waits_for_is_profiled_at_its_second_launch(gpu,
     assert [what for what in gpu.log if what.startswith(("launch", "profiler"))] == [
         "launch fill", "profiler on", "launch fill", "profiler off"
     ]  # fmt: skip
-    assert cuda.current_stream() == 0

@@ -1,6 +1,8 @@
 """Launching probed kernels: the real runner on a stand-in for the driver that runs the kernels' sources on the CPU."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -57,12 +59,27 @@ def test_a_kernel_that_writes_nothing_is_found_out_with_and_without_its_probe(gp
 
 
 @needs_compiler
-def test_a_timed_launch_follows_a_flush_by_reading_and_the_clock_is_measured_after_it(gpu, runner):
-    launched = runner.run(FILL, "gmem_bytes", repeats=2)
+@pytest.mark.parametrize("workload", [FILL, workloads.gemm(128, 2)], ids=lambda workload: workload.name)
+def test_a_timed_launch_follows_a_flush_by_reading_and_the_clock_is_measured_after_it(gpu, runner, workload):
+    """Between the events is the launch alone: its function is configured before, which may take the driver longer."""
+    launched = runner.run(workload, "gmem_bytes", repeats=2)
     starts = [index for index, what in enumerate(gpu.log) if what == "record"][::2]
     timed = [gpu.log[index - 1 : index + 4] for index in starts]
-    assert timed == [["launch read_all", "record", "launch fill", "record", "launch measure_clock"]] * 4, gpu.log
+    launch = f"launch {workload.function}"
+    assert timed == [["launch read_all", "record", launch, "record", "launch measure_clock"]] * 6, gpu.log
     assert launched.clock_mhz == 1500, "not the 1980 MHz that the driver names as the maximum"
+
+
+@needs_compiler
+def test_the_first_launch_of_a_probed_kernel_does_not_count(gpu, runner, monkeypatch):
+    run, seen = gpu.run, []
+
+    def slow_at_first(image, *launch):
+        seen.append(image)
+        return run(image, *launch) * (10 if "PROBE_GMEM_BYTES" in image and seen.count(image) == 1 else 1)
+
+    monkeypatch.setattr(gpu, "run", slow_at_first)
+    assert runner.run(FILL, "gmem_bytes").kernel_ms == 0.5
 
 
 def test_an_empty_kernel_and_a_memset_are_timed_like_any_other(gpu, runner):
@@ -79,11 +96,15 @@ def test_each_launch_allocates_its_probe_s_memory_alone(gpu, runner):
 
 
 @needs_compiler
-def test_blocks_that_share_an_sm_are_counted_before_it_is_said_of_them(gpu, runner):
+def test_blocks_that_share_an_sm_are_counted_before_it_is_said_of_them(gpu, runner, monkeypatch):
     # 228 KiB of an SM; of each block CUDA keeps 1 KiB and 40 KiB are static.
     for blocks, dynamic in ((1, 227 - 40), (2, 113 - 40)):
         gpu.resident = blocks
         assert runner.run(workloads.gemm(128, blocks), "block_sched").dynamic_bytes == 1024 * dynamic
+    with monkeypatch.context() as patch:
+        # A driver that keeps 2 KiB of each block.
+        patch.setattr(gpu, "resident_blocks", lambda _, threads, size: 228 // (2 + 40 + size // 1024))
+        assert runner.run(workloads.gemm(128, 2), "block_sched").dynamic_bytes == 1024 * (112 - 40)
     gpu.resident = 1
     with pytest.raises(InputError, match="runs 1 of its blocks at once, not 2"):
         runner.run(workloads.gemm(128, 2), "block_sched")
@@ -149,8 +170,8 @@ REFUSED = InputError("GPU", "b", "out of memory", "free memory")
 
 def test_what_is_recorded_is_kept_when_the_process_ends_and_what_ended_it_comes_last(tmp_path):
     steps = Steps("a", "b", "c")
-    steps.fails["b"] = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
+    steps.fails["b"] = SystemError("stands in for a signal")
+    with pytest.raises(SystemError):
         steps.go(tmp_path)
     assert steps.calls == ["a", "b"] and "study/a/whole.bin" in steps.files(tmp_path)
     steps.fails.clear()
@@ -158,6 +179,23 @@ def test_what_is_recorded_is_kept_when_the_process_ends_and_what_ended_it_comes_
     assert list(steps.go(tmp_path)["study"]) == ["a", "b", "c"]
     assert steps.calls == ["c", "b"], "a is not made again"
     assert steps.files(tmp_path) == ["study/a/whole.bin", "study/b/whole.bin", "study/c/whole.bin"]
+
+
+def test_a_step_that_ends_the_process_twice_is_left_out_and_an_interruption_is_none(tmp_path, caplog):
+    steps = Steps("a", "b")
+    for end in (KeyboardInterrupt(), KeyboardInterrupt(), SystemError("a signal"), SystemError("a signal")):
+        steps.fails["b"] = end
+        with pytest.raises(type(end)):
+            steps.go(tmp_path)
+    assert list(steps.go(tmp_path)["study"]) == ["a"] and steps.calls == ["a", "b", "b", "b", "b"]
+    assert "b is left out: GPU, b: its process ended 2 times; report it" in caplog.text
+
+
+def test_a_step_that_hangs_ends_its_process_alone(tmp_path):
+    code = "import pathlib, sys, time\nfrom gpuledger.record.recording import ending_after\n"
+    code += "with ending_after(60): pathlib.Path(sys.argv[1]).touch()\nwith ending_after(0.01): time.sleep(600)\n"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "before"], check=False)
+    assert done.returncode == 1 and (tmp_path / "before").is_file()
 
 
 def test_a_step_that_fails_twice_leaves_the_others_whole_and_no_file(tmp_path, caplog):

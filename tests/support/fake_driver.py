@@ -126,6 +126,7 @@ class FakeDriver:
         attributes = self._functions[function].attributes
         if number == library.MOST_DYNAMIC_SHARED_BYTES:
             assert value + attributes[library.STATIC_SHARED_BYTES] <= H200[library.SHARED_BYTES_PER_BLOCK]
+        self.log.append(f"configure {self._functions[function].name}")
         attributes[number] = value
 
     def attributes(self, name):

@@ -39,9 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
     parser.add_argument("--minutes", type=command.minutes, default=BUDGET_S / 60, help="or inf; the next call resumes")
-    parser.add_argument(
-        "--missing", action="store_true", help="leave complete parts as they are, also if tools changed"
-    )
+    parser.add_argument("--missing", action="store_true", help="keep complete parts, also if tools changed")
     parser.add_argument("--shape", action="append", help=f"of the part blocks, repeatable (default: {blocks.SHAPE})")
     parser.add_argument("--dry-run", action="store_true", help="list parts, planned time and ncu's command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
@@ -66,7 +64,6 @@ def main(arguments: list[str] | None = None) -> int:
             names, seconds = given.parts or tuple(PARTS), 60 * given.minutes
             print(*dry_run.describe(names, control, settings.get("python"), given.chip, seconds), sep="\n")
             return 0
-        device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
         recording = Recording(folder, seconds=60 * given.minutes)
         options = {"blocks": {"shapes": given.shape}} if given.shape else {}

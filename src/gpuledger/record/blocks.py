@@ -41,11 +41,8 @@ def parse_shape(text: str) -> tuple[int, int]:
         problem, remedy = f"{text} has {rows * columns} elements", f"choose a multiple of {BLOCK_BYTES // 2} elements"
         raise InputError("gpuledger.record", "--shape", problem, remedy)
     if 2 * rows * columns > MOST_BYTES:
-        problem, remedy = (
-            f"{text} in fp16 exceeds {MOST_BYTES >> 20} MiB",
-            "choose a smaller shape, to keep traces small",
-        )
-        raise InputError("gpuledger.record", "--shape", problem, remedy)
+        problem = f"{text} in fp16 exceeds {MOST_BYTES >> 20} MiB"
+        raise InputError("gpuledger.record", "--shape", problem, "choose a smaller shape, to keep traces small")
     return rows, columns
 
 

@@ -31,8 +31,8 @@ from gpuledger.record.recording import Recording
 
 LOG = logging.getLogger("gpuledger")
 _TIMELINE = Path(__file__).with_name("timeline_of.py")
-#: Tables of an nsys export that say something about the machine and its user, but nothing about kernels.
-_PRIVATE = ("TARGET_INFO_SYSTEM_ENV", "PROCESS_STREAMS")
+#: Tables of an nsys export that say something about kernels. Others hold environment, commands, paths and host names.
+_KEPT = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|StringIds|NVTX_EVENTS|TARGET_INFO_GPU|ENUM_\w+|sqlite_\w+")
 #: The table of an nsys export that has a row per launch; missing without launches.
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 #: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
@@ -105,9 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     known = ", ".join(metrics.PURPOSES)
     parser.add_argument("--for", dest="purposes", default="roofline", help=f"metrics, separated by commas: {known}")
     parser.add_argument("--range", default="", help="only launches in the NVTX range of this name")
-    parser.add_argument(
-        "--kernel", type=_expression, default="", help="only kernels whose name this expression matches"
-    )
+    parser.add_argument("--kernel", type=_expression, default="", help="only kernels whose name this matches")
     parser.add_argument("--skip", type=_count_of, default=0, help="launches to leave out before the first one")
     parser.add_argument("--launches", type=_count_of, default=0, help="number of launches to count (default: all)")
     parser.add_argument("--replay", choices=("kernel", "application", "range"), default="kernel")
@@ -151,14 +149,18 @@ def plan_steps(
     given: argparse.Namespace, target: list[str], found: device.Device | None, scratch: Path
 ) -> tuple[list[ProgramRun], list[str]]:
     """Return the runs of the program, and why others are not possible."""
-    steps, reasons = [], []
-    lack = plan.counters_lack()
-    if lack and not given.dry_run:
-        reasons.append(f"no counters: {'; '.join(lack)}")
-    else:
-        ncu, why = _ncu(given.dry_run, given.chip)
-        reasons += [f"ncu: {reason}" for reason in (why or "; ".join(lack or ()),) if reason]
-        steps.append(_count(given, target, found, ncu, scratch))
+    steps, reasons, lack = [], [], plan.counters_lack()
+    if given.dry_run or not lack:
+        try:
+            ncu = profiler.find_ncu(given.chip if given.dry_run else "")
+            steps.append(_count(given, target, found, ncu, scratch))
+        except InputError as error:
+            lack = error.problem, error.remedy
+            if given.dry_run:
+                lack += ("metrics are those of the newest ncu",)
+                steps.append(_count(given, target, found, None, scratch))
+    if lack:
+        reasons.append(f"{'ncu' if given.dry_run else 'no counters'}: {'; '.join(lack)}")
     if program := shutil.which("nsys"):
         options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
         command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
@@ -168,16 +170,6 @@ def plan_steps(
     elif lack or not steps:
         reasons.append("no timeline: install Nsight Systems, or write the command as: python SCRIPT …")
     return steps, reasons
-
-
-def _ncu(dry: bool, chip: str) -> tuple[Ncu | None, str]:
-    """Return ncu; for a dry run None and the reason if it cannot be asked here."""
-    try:
-        return profiler.find_ncu(chip if dry else ""), ""
-    except InputError as error:
-        if not dry:
-            raise
-        return None, f"{error.problem}; {error.remedy}; metrics are those of the newest ncu"
 
 
 def _count(
@@ -194,15 +186,14 @@ def _count(
     selection += ["--launch-skip", str(given.skip)] if given.skip else []
     selection += ["--launch-count", str(given.launches)] if given.launches else []
     log = scratch / "ncu.csv"
-    command = [
-        ncu.program if ncu else (profiler.find_program() or "ncu"),
-        *("--csv", "--page", "raw", "--print-units", "base"),
-        *Control(given.clock, given.cache, given.replay).options(),
-        *("--target-processes", "all", *selection),
-        *("--section", "LaunchStats", "--section", "Occupancy"),
-        *("--metrics", ",".join(names), "--log-file", str(log), *target),
-    ]
+    program, control = ncu.program if ncu else (profiler.find_program() or "ncu"), _control(given)
+    options = (*selection, "--section", "LaunchStats", "--section", "Occupancy")
+    command = profiler.command_line(program, names, target, control, log, options)
     return ProgramRun("ncu", tuple(command), log, tuple(names))
+
+
+def _control(given: argparse.Namespace) -> Control:
+    return Control(given.clock, given.cache, given.replay)
 
 
 def _filters(name: str) -> list[str]:
@@ -236,7 +227,6 @@ def _run_steps(
     environment: dict[str, str],
 ) -> int:
     name, failed, seconds = _name(target), 0, 60 * given.minutes if given.minutes else None
-    control = vars(Control(given.clock, given.cache, given.replay))
     with recording.alone():
         recording.belong_to(vars(found))
         while steps:
@@ -252,11 +242,11 @@ def _run_steps(
                 failed = 1
                 recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
                 LOG.error("%s", error)
-                lacking = "ERR_NVGPUCTRPERM" in error.problem or error.problem == _NO_IMPORTER
+                lacking = failures.denies_counters(error.problem) or error.problem == _NO_IMPORTER
                 if lacking and not steps and _is_python(target):
                     steps.append(_kineto(target, scratch))
             else:
-                counted = {"control": control} if step.tool == "ncu" else {"control": None}
+                counted = {"control": vars(_control(given)) if step.tool == "ncu" else None}
                 recording.finish(step.tool, cases, {**about, **counted, **more, "ended": ended}, notes)
             if ended == "by Ctrl-C":
                 break
@@ -285,10 +275,7 @@ def _take(
     if not step.made.is_file():
         problem, remedy = f"no timeline was written (status {status})", "run it without gpuledger and fix its error"
         if step.made.with_suffix(".qdstrm").is_file():
-            problem, remedy = (
-                _NO_IMPORTER,
-                "install NVIDIA's own Nsight Systems; a distribution's can lack it",
-            )
+            problem, remedy = _NO_IMPORTER, "install NVIDIA's own Nsight Systems; a distribution's can lack it"
         raise InputError(name, step.tool, problem, remedy)
     path = f"kernel_breakdown/{name}{step.made.suffix}"
     if not _has_kernels(step.made):
@@ -296,8 +283,9 @@ def _take(
         raise InputError(name, step.tool, "the timeline has no kernels", remedy)
     if step.tool == "nsys":
         with closing(sqlite3.connect(step.made)) as database:
-            for table in _PRIVATE:
-                database.execute(f"DROP TABLE IF EXISTS {table}")
+            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for table in (name for (name,) in tables if not _KEPT.fullmatch(name)):
+                database.execute(f'DROP TABLE "{table}"')
             database.commit()
             database.execute("VACUUM")
     (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -76,11 +76,6 @@ def open_device() -> CudaDevice:
         )
 
 
-def read_source(name: str) -> str:
-    """Return the text of one of gpuledger's CUDA sources, e.g. ``normalization.cu``."""
-    return (SOURCES / name).read_text("utf-8")
-
-
 @contextlib.contextmanager
 def on_stream(stream: int) -> Iterator[None]:
     """Enqueue launches and copies within the block on a stream of the driver."""
@@ -90,11 +85,6 @@ def on_stream(stream: int) -> Iterator[None]:
         yield
     finally:
         _stream = before
-
-
-def current_stream() -> int:
-    """Return the stream that launches go to; see :func:`on_stream`."""
-    return _stream
 
 
 class DeviceArray:
@@ -117,10 +107,6 @@ class DeviceArray:
     def __del__(self):
         with contextlib.suppress(AttributeError, CudaError):  # not allocated, or the context is gone
             self._driver.free(self._allocated)
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -178,6 +164,7 @@ class LoadedKernel:
         self.registers = driver().function_attribute(function, library.REGISTERS)
         self.local_bytes = driver().function_attribute(function, library.LOCAL_BYTES)
         self.shared_bytes = driver().function_attribute(function, library.STATIC_SHARED_BYTES)
+        self._configured = 0  # dynamic shared memory that the function is configured for; 0: as it was loaded
 
     def blocks_per_sm(self, threads: int, shared_bytes: int = 0) -> int:
         """CUDA's occupancy: blocks of `threads` that an SM runs at once with this dynamic shared memory."""
@@ -209,12 +196,16 @@ class LoadedKernel:
     def _set_shared(self, shared_bytes: int) -> None:
         """Configure the function for a launch with this dynamic shared memory.
 
-        Attributes stay with the function, so they are set for every launch. With dynamic shared memory, the carveout
-        favours it, because the driver may favour L1 and run fewer blocks than fit; otherwise the driver decides.
+        Attributes stay with the function. They are set only when they change: the call may wait for copies, and so
+        delay a launch that is timed. With dynamic shared memory, the carveout favours it, because the driver may favour
+        L1 and run fewer blocks than fit; otherwise the driver decides.
         """
+        if shared_bytes == self._configured:
+            return
         driver().set_function_attribute(self._function, library.MOST_DYNAMIC_SHARED_BYTES, shared_bytes)
         carveout = 100 if shared_bytes else -1
         driver().set_function_attribute(self._function, library.SHARED_CARVEOUT_PERCENT, carveout)
+        self._configured = shared_bytes
 
 
 class LoadedModule:
@@ -222,17 +213,20 @@ class LoadedModule:
 
     def __init__(self, module: int, name: str):
         self._module, self.name = module, name
+        self._kernels: dict[str, LoadedKernel] = {}
 
     def kernel(self, name: str) -> LoadedKernel:
-        """Return a kernel by its ``extern "C"`` name.
+        """Return a kernel by its ``extern "C"`` name, always the same one, which knows how its function is configured.
 
         Raises
         ------
         InputError
             The module has no such kernel.
         """
-        with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
-            return LoadedKernel(name, driver().function(self._module, name))
+        if name not in self._kernels:
+            with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
+                self._kernels[name] = LoadedKernel(name, driver().function(self._module, name))
+        return self._kernels[name]
 
 
 def load_module(
@@ -243,12 +237,12 @@ def load_module(
     Parameters
     ----------
     name : str
-        See :func:`read_source`.
+        In :data:`SOURCES`, such as ``normalization.cu``.
     as_ptx : bool
         Whether the driver compiles PTX, which tools between program and driver can read and change, as Neutrino does.
     """
     architecture = device.architecture.replace("sm_", "compute_") if as_ptx else device.architecture
-    image, _ = nvrtc.compile_source(read_source(name), architecture, name, options)
+    image, _ = nvrtc.compile_source((SOURCES / name).read_text("utf-8"), architecture, name, options)
     with named_errors(name, "use an NVRTC that is not newer than the driver, or update the driver"):
         return LoadedModule(driver().load(image), name)
 

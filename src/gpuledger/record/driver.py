@@ -8,7 +8,6 @@ Source: CUDA Driver API reference.
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +28,7 @@ STATIC_SHARED_BYTES, LOCAL_BYTES, REGISTERS = 1, 3, 4
 MOST_DYNAMIC_SHARED_BYTES, SHARED_CARVEOUT_PERCENT = 8, 9
 
 _NON_BLOCKING, _RELAXED_CAPTURE = 1, 2
-_NAMES = ("nvcuda.dll",) if os.name == "nt" else ("libcuda.so.1", "libcuda.so")
+_NAMES = ("libcuda.so.1", "libcuda.so")
 #: States the release of the kernel module; libcuda only knows the newest CUDA version that it supports.
 _MODULE = Path("/proc/driver/nvidia/version")
 _NOT_LOADED = "there is no NVIDIA driver (libcuda cannot be loaded)"

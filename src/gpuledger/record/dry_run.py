@@ -1,14 +1,15 @@
 """What a recording would do: its parts, their planned time, and the command lines of ncu; nothing is run on a GPU."""
 
 import shlex
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from gpuledger.errors import InputError
-from gpuledger.record import designs, device, metrics, plan, profiler, session
+from gpuledger.record import designs, device, metrics, plan, profiler
 from gpuledger.record.parts import BUDGET_S, PARTS
 from gpuledger.record.probes import exposed
-from gpuledger.record.profiler import Control, Ncu
+from gpuledger.record.profiler import BETWEEN_CALLS, WITH_RANGES, Control, Ncu
 
 
 def describe(
@@ -44,23 +45,23 @@ def describe(
         yield f"# no command lines of ncu: {error}" + ("" if chip else "; without a GPU, name a chip: --chip gh100")
         return
     for name in names:
-        for target, wanted, ranges in _counted(name, capability, ncu, session.default_python(python)):
-            yield shlex.join(profiler.command_line(ncu.program, wanted, target, control, f"{name}.csv", ranges))
+        for target, wanted, options in _counted(name, capability, ncu, python or sys.executable):
+            yield shlex.join(profiler.command_line(ncu.program, wanted, target, control, f"{name}.csv", options))
 
 
-def _counted(name: str, capability: str, ncu: Ncu, python: str) -> Iterator[tuple[list[str], Collection[str], bool]]:
-    """Yield the target, the metrics, and whether they are told apart by NVTX ranges, of every run of ncu."""
+def _counted(name: str, capability: str, ncu: Ncu, python: str) -> Iterator[tuple[Collection[str], ...]]:
+    """Yield the target, the metrics, and the further options of every run of ncu."""
     if name == "counters":
-        yield _points(designs.TOY_NETWORK, python), metrics.flop_metrics(capability, ncu.metrics)[0], True
+        yield _points(designs.TOY_NETWORK, python), metrics.flop_metrics(capability, ncu.metrics)[0], WITH_RANGES
     elif name == "latency":
         for workload, size in exposed.SIZES.items():
             for names in exposed.METRICS.values():
                 target = [python, "-m", exposed.__name__, workload, str(size), f"{name}.wait"]
-                yield target, metrics.choose([(metric,) for metric in names], ncu.metrics)[0], False
+                yield target, metrics.choose([(metric,) for metric in names], ncu.metrics)[0], BETWEEN_CALLS
     elif PARTS[name].module.endswith("sweeps"):
         (design,) = PARTS[name].arguments
         target = _points(designs.SWEEPS[design].counting(design), python)
-        yield target, metrics.choose(metrics.SWEEP, ncu.metrics)[0], True
+        yield target, metrics.choose(metrics.SWEEP, ncu.metrics)[0], WITH_RANGES
 
 
 def _points(what: designs.Counting, python: str) -> list[str]:

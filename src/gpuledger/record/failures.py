@@ -37,6 +37,11 @@ KNOWN = tuple(
             "update the driver, or use the ncu of the CUDA version that nvidia-smi shows",
         ),
         (
+            r"Failed to open/create lock file (?P<what>\S+?)\.? ",
+            "ncu cannot write its lock file {what}",
+            "remove it, which another user may have left, or set TMPDIR to a folder of your own",
+        ),
+        (
             r"Driver/library version mismatch",
             "the driver's module and its library have different versions",
             "reboot, or load the kernel module again, after a driver update",
@@ -141,6 +146,12 @@ def explain(output: str) -> tuple[str, str] | None:
             what = groups.get("what") or groups.get("option") or ""
             return problem.format(what=what.strip("'")), remedy
     return None
+
+
+def denies_counters(problem: str) -> bool:
+    """Whether ncu will not count anything else here either, going by a problem of :data:`KNOWN`."""
+    words = "(ERR_NVGPUCTRPERM)", "(LibraryNotLoaded)", "holds the GPU's counters", "are incompatible", "its lock file"
+    return any(word in problem for word in words)
 
 
 def last_words(output: str) -> str:

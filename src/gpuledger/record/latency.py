@@ -35,6 +35,6 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
             table, more = Path(scratch, "table.csv"), session.environment()
             profiler.profile(ncu, names, command, settings, {"": table}, environment=more, seconds=_SECONDS)
 
-    exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable, metrics=known)
+    exposed.measure(Path(folder, TABLE), lambda: Runner(cuda.open_device()), count, sys.executable, metrics=known)
     about = {"metrics_missing": missing}
     return Recorded({"exposed_latency": {"probes": {"table": TABLE}}}, about)

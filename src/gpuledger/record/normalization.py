@@ -22,7 +22,7 @@ from gpuledger.record import normalization_kernels as kernels
 from gpuledger.record.cuda import DeviceArray
 from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn
 from gpuledger.record.parts import Recorded
-from gpuledger.record.recording import hash_sources, read_state
+from gpuledger.record.recording import ending_after, hash_sources, read_state
 
 #: Normalizes or copies one array into another.
 Launcher = Callable[[DeviceArray, DeviceArray], object]
@@ -41,10 +41,11 @@ SHAPES_16 = ((65536, 1024), (8192, 8192), (4096, 32768), (1024, 131072))
 COPY_BYTES = tuple(2**power for power in range(18, 31))
 #: Lengths beyond the registers of a block, which :meth:`Bench.check_hostile` checks as well.
 LONG_LENGTHS = (40_000, 100_003)
+CACHES = ("cold", "warm")
 #: Timed batches per kernel, shape and cache state.
 SAMPLES = 30
-#: Crashes of the process in a step after which the step is left out.
-TRIES = 2
+#: Crashes of the process in a step after which the step is left out, and when a step counts as hanging (s).
+TRIES, STEP_S = 2, 120.0
 #: Work before a timing that follows work of the host (ms).
 WARM_UP_MS = 50.0
 #: Values that are compared with double precision for each launch; all are checked for having been written. More would
@@ -70,7 +71,8 @@ def record_normalization(folder: str | Path) -> Recorded:
     bench = Bench(device)
     if missing := [name for name in normalization_torch.BASELINES if name not in bench.baselines]:
         LOG.warning("not installed here, and left out: %s", ", ".join(missing))
-    work: list[tuple[str, Callable[[], list[dict]]]] = [("hostile", bench.check_hostile)]
+    work: list[tuple[str, Callable[[], list[dict]]]]
+    work = [(f"hostile_{kernel}", partial(bench.check_hostile, kernel)) for kernel in bench.hostile_lengths]
     work += [("launch", bench.launch), ("multiply_add", bench.multiply_add)]
     work += [(f"copy_{size}", partial(bench.copy, size)) for size in COPY_BYTES]
     for element in kernels.ELEMENTS:
@@ -78,6 +80,7 @@ def record_normalization(folder: str | Path) -> Recorded:
             work.append((f"{element}_{rows}x{length}", partial(bench.normalize, rows, length, element)))
     parts: dict[str, list[dict]] = {}
     failed: dict[str, str] = {}
+    wrong: list[str] = []
     for number, (name, measure) in enumerate(work, 1):
         LOG.info("normalization: step %d of %d, %s", number, len(work), name)
         state = _step(target / "parts" / f"{name}.json", stamp, measure)
@@ -85,9 +88,12 @@ def record_normalization(folder: str | Path) -> Recorded:
         if "failed" in state:
             failed[name] = state["failed"]
             LOG.error("%s is left out: %s", name, failed[name])
-        if name == "hostile":
-            bench.wrong = {(row["kernel"], row["cache"]) for row in parts[name]}
-    wrong = [f"{row['kernel']}, {row['cache']}: {row['wrong']}" for row in parts.pop("hostile")]
+        if name.startswith("hostile_"):
+            found = parts.pop(name)
+            wrong += [f"{row['kernel']}, {row['cache']}: {row['wrong']}" for row in found]
+            bench.wrong |= {(row["kernel"], row["cache"]) for row in found}
+            if "failed" in state:
+                bench.wrong |= {(name.removeprefix("hostile_"), cache) for cache in CACHES}
     shared = {"ceilings": "ceilings.csv", "l2_bytes": device.l2_bytes, **_data_sheet(device)}
     cases: dict[str, dict] = {}
     for element in kernels.ELEMENTS:
@@ -100,7 +106,8 @@ def record_normalization(folder: str | Path) -> Recorded:
         which = {} if element == "fp32" else {"element": element}
         cases[f"measured{suffix}"] = {"rows": f"rows{suffix}.csv", **shared, **which}
     if not cases:
-        problem, remedy = f"no kernel is right: {'; '.join(wrong[:1])}", "report the GPU and CUDA version"
+        problem = f"no kernel is right: {'; '.join([*wrong, *failed.values()][:1])}"
+        remedy = "report the GPU and CUDA version"
         raise InputError("normalization.cu", "", problem, remedy)
     others = [row for name, rows in parts.items() if name.partition("_")[0] not in kernels.ELEMENTS for row in rows]
     write_rows(target / "ceilings.csv", others, CEILING_COLUMNS)
@@ -122,7 +129,8 @@ def _step(part: Path, stamp: dict, measure: Callable[[], list[dict]]) -> dict:
     if crashed < TRIES:
         files.write_json(part, {"stamp": stamp, "crashed": crashed + 1})
         try:
-            state = {"rows": measure()}
+            with ending_after(STEP_S):
+                state = {"rows": measure()}
         except InputError as error:
             state = {"rows": [], "failed": f"{error.place}: {error.problem}"}
         except KeyboardInterrupt:
@@ -186,6 +194,12 @@ class Bench:
         #: Kernels with a wrong result, by name and cache, which are not timed.
         self.wrong: set[tuple[str, str]] = set()
         self._modules: dict[tuple[str, ...], cuda.LoadedModule] = {}
+        #: By kernel, the lengths at which :meth:`check_hostile` checks it.
+        self.hostile_lengths: dict[str, list[int]] = {}
+        lengths = {4 * lanes * slots + more for lanes, slots, _ in kernels.CONFIGURATIONS for more in (-4, -3, 0, 1)}
+        for length in sorted({*range(1, 10), *lengths, *LONG_LENGTHS}):
+            for configuration in self._choices(length):
+                self.hostile_lengths.setdefault(configuration.kernel, []).append(length)
 
     def kernel(self, source: str, name: str, cache: str, element: str = "fp32") -> cuda.LoadedKernel:
         """Return a kernel. With a warm cache, data should stay in L2 and must not use streaming loads."""
@@ -229,7 +243,7 @@ class Bench:
         copied = self._copy(x.nbytes // 4)
         found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
         candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.configurations(length, self.clusters))]
-        for cache in ("cold", "warm"):
+        for cache in CACHES:
             for name, choices in candidates:
                 launches = {}
                 for configuration, at_most in self._grids(choices, cache, rows, length, element):
@@ -246,7 +260,7 @@ class Bench:
                     found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         del expected
         for name, make in self.baselines.items():
-            for cache in ("cold", "warm"):
+            for cache in CACHES:
                 capture = normalization_torch.capture_torch_graph
                 try:
                     what, timing = self._fastest({"": make(element)}, cache, x, capture)
@@ -256,21 +270,26 @@ class Bench:
                 found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         return found
 
-    def check_hostile(self) -> list[dict]:
-        """Check every configuration on difficult lengths and values; return those with a wrong result."""
-        wrong: dict[tuple[str, str], dict] = {}
-        lengths = {4 * lanes * slots + more for lanes, slots, _ in kernels.CONFIGURATIONS for more in (-4, -3, 0, 1)}
-        for length in sorted({*range(1, 10), *lengths, *LONG_LENGTHS}):
+    def check_hostile(self, kernel: str) -> list[dict]:
+        """Check a kernel on difficult lengths and values; return the caches with which a result is wrong.
+
+        Kernel by kernel, because the GPU may be unusable to this process after one that fails.
+        """
+        wrong: dict[str, dict] = {}
+        for length in self.hostile_lengths[kernel]:
             values = np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)])
             x, expected = cuda.to_device(values), Expected(values)
-            for cache in ("cold", "warm"):
-                choices = [kernels.TWO_PASS, *kernels.configurations(length, self.clusters)]
-                for configuration, at_most in self._grids(choices, cache, *x.shape):
-                    launch, key = self._launcher(configuration, cache, at_most, length), (configuration.kernel, cache)
-                    if key not in wrong and (problem := self._problem(launch, x, expected)):
-                        wrong[key] = {"kernel": key[0], "cache": cache, "wrong": f"length {length}: {problem}"}
-                        LOG.error("%s, length %d: %s; it is not timed", configuration.kernel, length, problem)
+            (configuration,) = (choice for choice in self._choices(length) if choice.kernel == kernel)
+            for cache in CACHES:
+                for _, at_most in self._grids([configuration], cache, *x.shape):
+                    launch = self._launcher(configuration, cache, at_most, length)
+                    if cache not in wrong and (problem := self._problem(launch, x, expected)):
+                        wrong[cache] = {"kernel": kernel, "cache": cache, "wrong": f"length {length}: {problem}"}
+                        LOG.error("%s, length %d: %s; it is not timed", kernel, length, problem)
         return list(wrong.values())
+
+    def _choices(self, length: int) -> list[kernels.Configuration]:
+        return [kernels.TWO_PASS, *kernels.configurations(length, self.clusters)]
 
     def _grids(
         self, choices: Sequence[kernels.Configuration], cache: str, rows: int, length: int, element: str = "fp32"
@@ -322,7 +341,7 @@ class Bench:
         random = np.random.default_rng(vectors).standard_normal(min(4 * vectors, 2**20), dtype=np.float32)
         source = cuda.to_device(np.resize(random, 4 * vectors))
         found = []
-        for cache in ("cold", "warm"):
+        for cache in CACHES:
             launches: dict[str, Launcher] = {}
             for unroll in (1, 4, 8):
                 kernel = self.kernel("ceilings.cu", f"copy_{unroll}", cache)
@@ -361,7 +380,7 @@ class Bench:
 
 
 def _copy_launch(kernel: cuda.LoadedKernel, blocks: int, x: DeviceArray, y: DeviceArray) -> None:
-    kernel.launch(blocks, 512, x, y, np.int64(x.size // 4))
+    kernel.launch(blocks, 512, x, y, np.int64(x.nbytes // 16))
 
 
 def _describe(configuration: kernels.Configuration, at_most: int | None) -> str:

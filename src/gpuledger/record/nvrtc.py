@@ -11,10 +11,11 @@ from pathlib import Path
 
 from gpuledger.errors import InputError
 
-#: Folders of wheels below site-packages, of PyTorch's own libraries, and of the toolkit.
-_PLACES = ("nvidia/cu*/lib", "nvidia/cuda_nvrtc/lib", "torch/lib", "nvidia/cu*/bin", "nvidia/cuda_nvrtc/bin")
+#: Folders of wheels below site-packages, and of PyTorch's own libraries.
+_PLACES = ("nvidia/cu*/lib", "nvidia/cuda_nvrtc/lib", "torch/lib")
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
-_LIBRARY = re.compile(r"libnvrtc(?:-[0-9a-f]+)?\.so(?:\.\d+)*|nvrtc64_\d+_0\.dll")
+_LIBRARY = re.compile(r"libnvrtc(?:-[0-9a-f]+)?\.so(?:\.\d+)*")
+_BUILTINS = re.compile(_LIBRARY.pattern.replace("nvrtc", "nvrtc-builtins", 1))
 _REMEDY = "install PyTorch with CUDA, the CUDA toolkit, or the package nvidia-cuda-nvrtc for the driver's CUDA version"
 
 
@@ -24,7 +25,8 @@ def find_library() -> Path | None:
 
 
 def _candidates() -> Iterator[Path]:
-    packages = (Path(folder, place) for folder in dict.fromkeys(sys.path) if folder for place in _PLACES)
+    packages = [Path(folder, place) for folder in dict.fromkeys(sys.path) if folder for place in _PLACES]
+    packages.append(Path(sys.base_prefix, "lib"))  # of conda's packages
     toolkits = [Path(os.environ[name], "lib64") for name in _TOOLKITS if os.environ.get(name)]
     toolkits += sorted(Path("/").glob("usr/local/cuda*/lib64"), reverse=True)
     for pattern in (*packages, *toolkits, Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu")):
@@ -38,6 +40,10 @@ def _load() -> ctypes.CDLL:
     problem = "NVRTC is not installed"
     for path in _candidates():
         try:
+            # The wheels of NVRTC 13.0 open these by name, without a path to them (NVIDIA/cuda-python, pull 792).
+            for beside in path.parent.glob("*nvrtc-builtins*"):
+                if _BUILTINS.fullmatch(beside.name):
+                    ctypes.CDLL(str(beside))
             return ctypes.CDLL(str(path))
         except OSError as error:
             problem = f"NVRTC cannot be loaded ({error})"

@@ -14,10 +14,11 @@ from gpuledger.record.parts import PARTS, Part
 
 #: The dataset of this machine's GPU.
 LOCAL = "local-gpu"
-#: Who may read counters (driver), and the capabilities of this process (Linux).
+#: Who may read counters (driver), the capabilities of this process (Linux), and those of them that the driver asks for
+#: (NVIDIA's open-gpu-kernel-modules, kernel-open/nvidia/os-interface.c): CAP_SYS_ADMIN and CAP_PERFMON.
 _DRIVER = Path("/proc/driver/nvidia/params")
 _PROCESS = Path("/proc/self/status")
-_CAP_SYS_ADMIN = 1 << 21
+_ENOUGH = 1 << 21 | 1 << 38
 #: Whether a requirement is installed in this Python.
 _INSTALLED = {
     "torch": lambda: find_spec("torch") is not None,
@@ -105,4 +106,4 @@ def _counters_are_restricted() -> bool:
         capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", _PROCESS.read_text("utf-8"), re.MULTILINE)
     except OSError:
         return False
-    return bool(restricted) and not (capabilities and int(capabilities[1], 16) & _CAP_SYS_ADMIN)
+    return bool(restricted) and not (capabilities and int(capabilities[1], 16) & _ENOUGH)

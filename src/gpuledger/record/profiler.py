@@ -26,8 +26,11 @@ PLACES = ("usr/local/cuda*/bin", "opt/nvidia/nsight-compute/*", "usr/local/NVIDI
 PRIVATE = ("Process ID", "Process Name", "Host Name")
 #: Columns of NVTX ranges. Their cells have threads, and ranges as ``"<default domain>:<name>:none:none:none:none"``.
 _RANGES = re.compile(r":(?:Push/Pop|Start/Stop)_Range:")
+#: Count the launches between cudaProfilerStart and cudaProfilerStop; and print the NVTX ranges of each.
+BETWEEN_CALLS = ("--profile-from-start", "off")
+WITH_RANGES = (*BETWEEN_CALLS, "--nvtx")
 _INSTALL = "install Nsight Compute (with the CUDA toolkit, or alone) and put ncu on the PATH"
-_QUERY_SECONDS = 60
+_QUERY_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -119,24 +122,24 @@ def command_line(
     target: Sequence[str],
     control: Control,
     log: str | Path,
-    ranges: bool = False,
+    options: Sequence[str] = BETWEEN_CALLS,
 ) -> list[str]:
-    """Build the command that collects `metrics` for the launches between the target's start and stop of profiling.
+    """Build the command that collects `metrics`.
 
     Parameters
     ----------
     target : sequence of str
-        The workload's command; it calls cudaProfilerStart and cudaProfilerStop around the launches to profile.
+        The program's command.
     log : path
-        File for ncu's table, separate from the workload's output.
-    ranges : bool
-        Whether the table also has the NVTX ranges of each launch.
+        File for ncu's table, separate from the program's output.
+    options : sequence of str
+        Which launches to count, and what else to print; default: :data:`BETWEEN_CALLS`.
     """
     return [
         program,
         *("--csv", "--page", "raw", "--print-units", "base"),
         *control.options(),
-        *("--profile-from-start", "off", "--target-processes", "all", *(["--nvtx"] if ranges else [])),
+        *("--target-processes", "all", *options),
         *("--metrics", ",".join(metrics)),
         *("--log-file", str(log)),
         *target,
@@ -173,7 +176,8 @@ def profile(
     first = next(iter(paths.values()))
     with TemporaryDirectory(prefix="gpuledger-") as folder:
         log = Path(folder, "ncu.csv")
-        command = command_line(ncu.program, metrics, target, control, log, ranges="" not in paths)
+        options = BETWEEN_CALLS if "" in paths else WITH_RANGES
+        command = command_line(ncu.program, metrics, target, control, log, options)
         status, said = _run(command, seconds, environment)
         table = log.read_text("utf-8", errors="replace") if log.is_file() else ""
     late = [point for line in said.splitlines() for point in line.partition(designs.TIME_IS_UP)[2].split()]

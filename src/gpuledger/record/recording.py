@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ MOST_BYTES = 20_000_000
 MANIFEST = "recording.json"
 #: A step is ended after this multiple of its planned time: if the time of the call is limited, and if it is not.
 PATIENCE, PATIENCE_UNLIMITED = 2, 5
+#: But not before (s): the plan is an estimate, and a short part is mostly the start of tools and their libraries.
+LEAST_PATIENCE_S = 180.0
 #: Cases as in dataset.yaml, by study and name.
 Cases = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -107,9 +110,8 @@ class Recording:
 
     def limit(self, planned: float) -> float:
         """Time (s) after which a step is ended: a multiple of the planned time, at most what is left."""
-        if self._deadline is None:
-            return PATIENCE_UNLIMITED * planned
-        return max(1.0, min(PATIENCE * planned, self._deadline - time.monotonic()))
+        patience = max(LEAST_PATIENCE_S, planned * (PATIENCE_UNLIMITED if self._deadline is None else PATIENCE))
+        return patience if self._deadline is None else max(1.0, min(patience, self._deadline - time.monotonic()))
 
     def is_made(self, name: str, key: str) -> bool:
         """Whether the file is present, unchanged, and has this key."""
@@ -262,6 +264,17 @@ class Recording:
 
     def _save(self) -> None:
         files.write_json(self.folder / MANIFEST, self._content)
+
+
+@contextlib.contextmanager
+def ending_after(seconds: float) -> Iterator[None]:
+    """End this process if the block takes longer: nothing else ends a kernel that hangs, and other steps wait."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def read_state(path: Path, stamp: Mapping[str, Any]) -> dict[str, Any]:

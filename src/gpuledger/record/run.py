@@ -3,6 +3,8 @@
 import json
 import logging
 import shutil
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.record import device, plan, profiler, session
+from gpuledger.record import device, failures, plan, profiler, session
 from gpuledger.record.parts import PARTS, Part, Recorded
 from gpuledger.record.recording import OutOfTimeError, Recording, hash_sources, key_of
 from gpuledger.record.session import RecordingSession
@@ -56,10 +58,11 @@ def record_parts(
         found = device.find_device()
         recording.belong_to(vars(found))
         device.check_alone()
-        python = session.default_python(python)
+        python = python or sys.executable
         tools = session.find_tools(python)
         failed: dict[str, InputError] = {}
         late: list[str] = []
+        ncu: profiler.Ncu | InputError | None = None
         for name in parts:
             part = PARTS[name]
             if part.optional and (lack := plan.lacking(part, python)):
@@ -67,22 +70,29 @@ def record_parts(
                 LOG.info("%s is left out: %s", name, lack[0])
                 continue
             try:
-                ncu = profiler.find_ncu() if "ncu" in part.needs else None
-                versions = tools.used(part.needs)
-                if ncu:
+                versions, counted = tools.used(part.needs), None
+                if "ncu" in part.needs:
+                    counted = ncu = ncu or _find_ncu()
+                    if isinstance(ncu, InputError):
+                        raise ncu
                     versions["ncu"] = ncu.version
-                control = control or profiler.Control()
-                now = RecordingSession(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
+                control, more = control or profiler.Control(), (options or {}).get(name, {})
+                now = RecordingSession(recording, found, python, versions, control, counted, more)
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
-            except (OutOfTimeError, InputError) as error:
+            except Exception as error:
+                if not isinstance(error, (OutOfTimeError, InputError)):  # a mistake here must not cost the other parts
+                    LOG.exception("%s", name)
+                    error = InputError("gpuledger", name, f"{type(error).__name__}: {error}", "report it")
                 if isinstance(error, OutOfTimeError) or recording.is_over():
                     late.append(name)
                     recording.leave_out(name, "there was no time for all of it; record again to resume")
                     LOG.warning("%s, planned for %.1f min: no time is left for all of it", name, part.seconds / 60)
                     continue
                 if not keep_going:
-                    raise
+                    raise error
+                if failures.denies_counters(error.problem):  # so other parts do not spend the GPU's time to hear it
+                    ncu = InputError("ncu", "", error.problem, error.remedy)
                 failed[name] = error
                 recording.leave_out(name, f"{error.problem}; {error.remedy}")
                 LOG.error("%s is left out: %s", name, error)
@@ -90,6 +100,13 @@ def record_parts(
         if late:
             raise OutOfTimeError(", ".join(late))
         return failed
+
+
+def _find_ncu() -> profiler.Ncu | InputError:
+    try:
+        return profiler.find_ncu()
+    except InputError as error:
+        return error
 
 
 def _record_part(now: RecordingSession, part: Part) -> None:
@@ -101,7 +118,8 @@ def _record_part(now: RecordingSession, part: Part) -> None:
 def _record_apart(now: RecordingSession, part: Part) -> None:
     """Record a part in its own process, into a scratch folder whose contents are moved when it is complete.
 
-    If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change.
+    If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change. That
+    is tried at once if a step was finished or given up: a failure can make the GPU unusable to one process alone.
     """
     recording = now.recording
     key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part)), options=now.options))
@@ -116,25 +134,22 @@ def _record_apart(now: RecordingSession, part: Part) -> None:
         shutil.rmtree(scratch)
     folder.mkdir(parents=True, exist_ok=True)
     begun_for.write_text(key, "utf-8")
-    answer.unlink(missing_ok=True)
     options = {"control": vars(now.control)} if "ncu" in part.needs else {}
     options |= now.options
-    command = [
-        now.python,
-        "-m",
-        "gpuledger.record.subprocess_part",
-        part.module,
-        part.function,
-        str(folder),
-        str(answer),
-    ]
-    limit = recording.limit(part.seconds)
-    try:
-        recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, limit)
-    except InputError:
-        if not any(path.is_file() for path in folder.rglob("*")):
-            shutil.rmtree(scratch)
-        raise
+    command = [now.python, "-m", "gpuledger.record.subprocess_part", part.module, part.function]
+    command += [str(folder), str(answer), json.dumps(options)]
+    until, recorded = time.monotonic() + recording.limit(part.seconds), None
+    while recorded is None:
+        before, left = _files(folder), until - time.monotonic()
+        answer.unlink(missing_ok=True)
+        try:
+            recorded = session.run_apart(command, answer, part.name, left)
+        except InputError as error:
+            if not (now_there := _files(folder)):
+                shutil.rmtree(scratch)
+            if not part.resumable or now_there == before or until - time.monotonic() < part.least_s:
+                raise
+            LOG.warning("%s goes on in another process, after: %s", part.name, error)
     recording.withdraw()
     for name in known.get("files", ()):
         (recording.folder / name).unlink(missing_ok=True)
@@ -148,6 +163,11 @@ def _record_apart(now: RecordingSession, part: Part) -> None:
     shutil.rmtree(scratch)
     sums = {name.as_posix(): files.sha256(recording.folder / name) for name in made}
     recording.finish(part.name, recorded.cases, now.about(key=key, files=sums, **recorded.about), recorded.notes)
+
+
+def _files(folder: Path) -> dict[Path, int]:
+    """When each file below a folder was written (ns)."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 def _sources(part: Part) -> list[Path]:

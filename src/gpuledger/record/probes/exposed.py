@@ -31,7 +31,7 @@ REPEATS = 3
 
 def measure(
     path: str | Path,
-    runner: Runner,
+    open_runner: Callable[[], Runner],
     count: Callable[[Sequence[str], Sequence[str]], None],
     python: str = sys.executable,
     sizes: Mapping[str, int] = SIZES,
@@ -41,21 +41,24 @@ def measure(
 
     Parameters
     ----------
+    open_runner : callable
+        Opens the GPU, after the other processes have had it to themselves: it may take only one process at a time.
     count : callable
         Runs a command under ncu, or without it if the first argument (the metrics) is empty.
     metrics : mapping
         By probe, what ncu collects; a probe that is not in it is left out.
     """
-    rows = []
+    waited: dict[str, dict[str, float]] = {}  # by workload and probe; of the workload alone under ""
     for name, size in sizes.items():
-        workload = WORKLOADS[name](size)
         command = [python, "-m", "gpuledger.record.probes.exposed", name, str(size)]
-        original = _waited(path, command, (), count)
-        for probe, names in metrics.items():
-            launched = runner.run(workload, probe, 5)
+        asked = {"": (), **metrics}
+        waited[name] = {probe: _waited(path, command, names, count) for probe, names in asked.items()}
+    runner, rows = open_runner(), []
+    for name, size in sizes.items():
+        for probe in metrics:
+            launched = runner.run(WORKLOADS[name](size), probe, 5)
             spent = [launched.prologue_ms, launched.kernel_ms, launched.epilogue_ms]
-            ncu_ms = _waited(path, command, names, count)
-            values = (name, probe, original, ncu_ms, sum(spent), *spent)
+            values = (name, probe, waited[name][""], waited[name][probe], sum(spent), *spent)
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     write_csv(path, COLUMNS, rows)
 

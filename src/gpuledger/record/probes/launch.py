@@ -89,7 +89,8 @@ class Runner:
         probe : str
             A tool of :data:`TOOLS`, or ``timeline``.
         repeats : int
-            Number of launches; times are medians, records are from the last launch.
+            Number of launches; times are medians, records are from the last launch. One more comes first and does not
+            count, because it fetches the kernel's instructions.
 
         Raises
         ------
@@ -108,7 +109,7 @@ class Runner:
             slots = self._slots(workload, probe, arguments, dynamic)
             times: list[tuple[float, ...]] = []
             self._read(WARM_UP_PASSES)
-            for _ in range(repeats):
+            for _ in range(1 + repeats):
                 original = self._timed(lambda: self._launch(plain, workload, arguments, dynamic))[0]
                 self._blank(workload, arrays)
                 # A user's launch allocates its buffer, so an earlier one must be neither reused nor kept.
@@ -126,7 +127,7 @@ class Runner:
                 times.append((original, 1e3 * prologue, kernel, 1e3 * (time.perf_counter() - start), clock))
             self._check(workload, arrays)
             addresses = {name: array.address for name, array in arrays.items()}
-        original_ms, prologue_ms, kernel_ms, epilogue_ms, clock_mhz = map(median, zip(*times, strict=True))
+        original_ms, prologue_ms, kernel_ms, epilogue_ms, clock_mhz = map(median, zip(*times[1:], strict=True))
         return Launched(
             workload,
             probe,
@@ -205,16 +206,18 @@ class Runner:
         )
 
     def _dynamic_bytes(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel) -> int:
-        """Dynamic shared memory with which no more than the wanted number of blocks fit on an SM."""
-        if not workload.blocks_per_sm:
+        """Dynamic shared memory with which the wanted number of blocks fit on an SM, and no more."""
+        if not (wanted := workload.blocks_per_sm):
             return 0
-        share = self.device.shared_bytes_per_sm // workload.blocks_per_sm - RESERVED_BYTES
+        share = self.device.shared_bytes_per_sm // wanted - RESERVED_BYTES
         # In the allocation granularity of 1 KiB.
         dynamic = min(share, self.device.shared_bytes) // 1024 * 1024 - kernel.shared_bytes
         if dynamic < 0:
-            problem = f"{workload.blocks_per_sm} blocks do not fit on an SM of {self.device.name}"
+            problem = f"{wanted} blocks do not fit on an SM of {self.device.name}"
             raise InputError("GPU", workload.name, problem, "record on a GPU with more shared memory")
-        return int(dynamic)
+        # As much as possible; less, should the driver keep more of the SM for itself than is documented.
+        enough = (size for size in range(dynamic, -1, -1024) if kernel.blocks_per_sm(workload.threads, size) >= wanted)
+        return next(enough, dynamic)
 
     def _check_resident(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel, dynamic: int) -> None:
         """Check that an SM runs as many blocks at once as the workload requires; registers may limit them."""
@@ -275,7 +278,7 @@ class Runner:
 
     def _timed(self, launch: Callable[[], None]) -> tuple[float, float]:
         """Time (ms) between two events around a launch that follows an L2 flush, and the SM clock (MHz) after it."""
-        api, stream = driver(), cuda.current_stream()
+        api, stream = driver(), 0  # of launches, outside of a capture
         # Everything else is ready before the flush, during which the host enqueues what follows.
         start, end, counted = api.event(), api.event(), DeviceArray(2, np.uint64)
         clock = self._ceilings().kernel("measure_clock")

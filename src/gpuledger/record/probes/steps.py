@@ -12,11 +12,11 @@ from gpuledger.errors import InputError
 from gpuledger.record import cuda
 from gpuledger.record.probes.cases import RecordCases, Sizes
 from gpuledger.record.probes.launch import Runner
-from gpuledger.record.recording import hash_sources, read_state
+from gpuledger.record.recording import ending_after, hash_sources, read_state
 
 LOG = logging.getLogger("gpuledger")
-#: Attempts after which a step is left out.
-TRIES = 2
+#: Attempts after which a step is left out, and when one counts as hanging (s).
+TRIES, STEP_S = 2, 180.0
 
 Cases = dict[str, dict[str, dict]]
 
@@ -27,8 +27,8 @@ def record_steps(
     """Record the steps that are not recorded yet.
 
     A step's files are moved into the folder when all of them are written, and ``<folder>/parts/<step>.json`` keeps its
-    cases until every step is done. A step that fails is tried once more, after the others or by the next call, and is
-    then left out with a line in the log.
+    cases until every step is done. A step that fails, or ends the process, is tried once more, after the others or by
+    the next call, and is then left out with a line in the log.
 
     Parameters
     ----------
@@ -62,11 +62,19 @@ def record_steps(
         # Steps that were started before but not finished, perhaps because they crashed the process, come last.
         name = min(waiting, key=lambda name: kept[name]["begun"])
         step, scratch, (study, record_cases) = kept[name], parts / name, steps[name]
+        crashed = step["begun"] - len(step["failures"])
         step["begun"] += 1
         keep(name)
         shutil.rmtree(scratch, ignore_errors=True)
         try:
-            cases = record_cases(scratch, runner, sizes)
+            if crashed >= TRIES:
+                raise InputError("GPU", name, f"its process ended {crashed} times", "report it with the GPU's name")
+            with ending_after(STEP_S):
+                cases = record_cases(scratch, runner, sizes)
+        except KeyboardInterrupt:
+            step["begun"] -= 1
+            keep(name)
+            raise
         except InputError as error:
             shutil.rmtree(scratch, ignore_errors=True)
             step["failures"].append([error.file, error.place, error.problem, error.remedy])

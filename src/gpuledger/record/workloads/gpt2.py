@@ -19,7 +19,7 @@ class GPT2Block(nn.Module):
 
     def __init__(self, hidden_dim: int, heads: int, device: torch.device):
         super().__init__()
-        self.heads, self.head_dim = heads, transformer.width_of_head(hidden_dim, heads)
+        self.heads, self.head_dim = heads, hidden_dim // heads
         self.norm_1 = nn.LayerNorm(hidden_dim, device=device)
         self.query_key_value = nn.Linear(hidden_dim, 3 * hidden_dim, device=device)
         self.projection = nn.Linear(hidden_dim, hidden_dim, device=device)

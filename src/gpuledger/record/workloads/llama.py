@@ -53,7 +53,7 @@ class LlamaBlock(nn.Module):
 
     def __init__(self, hidden_dim: int, heads: int, device: torch.device):
         super().__init__()
-        self.heads, self.head_dim = heads, transformer.width_of_head(hidden_dim, heads)
+        self.heads, self.head_dim = heads, hidden_dim // heads
         self.groups = max(1, heads // GROUP)
         narrow, wide = self.groups * self.head_dim, 7 * hidden_dim // 2
         self.norm_1, self.norm_2 = RMSNorm(hidden_dim, device), RMSNorm(hidden_dim, device)

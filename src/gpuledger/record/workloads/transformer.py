@@ -51,19 +51,6 @@ class Transformer(nn.Module):
         return self.head(self.norm(states))
 
 
-def width_of_head(hidden_dim: int, heads: int) -> int:
-    """Width of one of `heads` heads.
-
-    Raises
-    ------
-    ValueError
-        The width of the model is not a multiple of the number of heads.
-    """
-    if heads < 1 or hidden_dim % heads:
-        raise ValueError(f"hidden_dim {hidden_dim} is not a multiple of {heads} heads")
-    return hidden_dim // heads
-
-
 def run_passes(
     model: nn.Module, vocabulary: int, device: torch.device, seq_len: int, direction: str, point: str = ""
 ) -> torch.Tensor | None:
