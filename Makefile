@@ -70,9 +70,9 @@ record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env) ## record this machin
 	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
 	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES)) $(if $(COMMAND),-- $(COMMAND))
 
-# FOLDER (default: gpu-kit) is made.
+# FOLDER (default: gpu-kit) is made; WHEELS=1 adds NumPy, for images without it.
 gpu-kit: env ## make a folder to carry to a machine with a GPU and without network (docs/GPU.md)
-	$(BIN)/python -m gpuledger.record.kit $(or $(FOLDER),gpu-kit)
+	$(BIN)/python -m gpuledger.record.kit $(or $(FOLDER),gpu-kit) $(if $(WHEELS),--wheels)
 
 study: env ## make the files of a new study: make study NAME=launch_latency
 	$(BIN)/python -m gpuledger.cli new-study $(NAME)

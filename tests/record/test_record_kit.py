@@ -72,9 +72,11 @@ def tools(tmp_path):
 
 def test_a_kit_is_small_and_whole(made):
     assert len((made / "README").read_text().splitlines()) == 5
-    assert sum(path.stat().st_size for path in made.rglob("*")) < 1_500_000
+    assert sum(path.stat().st_size for path in made.rglob("*")) < 1_500_000 < kit.MOST_BYTES
     subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=made, check=True)
     assert not list(made.rglob("__pycache__")) and not (made / "src/gpuledger/studies").exists()
+    pins = (made / "wheels.txt").read_text()
+    assert pins.startswith("numpy==") and pins.count("--hash=sha256:") > 5 and pins.count("==") == 1
 
 
 def test_a_kit_plans_without_site_packages_and_network(made, python, tools):
@@ -150,11 +152,17 @@ def test_a_folder_that_is_no_kit_is_kept(tmp_path, capsys):
     assert (tmp_path / "mine/recorded.tgz").is_file()
 
 
+def test_a_kit_that_is_too_large_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(kit, "MOST_BYTES", 100_000)
+    assert kit.main([str(tmp_path / "kit")]) == 1
+    assert "MB, more than 0.1; make it without wheels" in capsys.readouterr().err
+
+
 def test_make_offers_it():
     said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "gpu-kit " in said
-    said = subprocess.run(["make", "-n", "gpu-kit", "FOLDER=x"], cwd=ROOT, capture_output=True, text=True)
-    assert "-m gpuledger.record.kit x" in said.stdout
+    said = subprocess.run(["make", "-n", "gpu-kit", "FOLDER=x", "WHEELS=1"], cwd=ROOT, capture_output=True, text=True)
+    assert "-m gpuledger.record.kit x --wheels" in said.stdout
 
 
 def test_ctrl_c_ends_the_recorder_and_packs_what_is_complete(made, tmp_path):

@@ -1,20 +1,26 @@
-"""A folder to carry to a machine with a GPU: ``python -m gpuledger.record.kit FOLDER``.
+"""A folder to carry to a machine with a GPU: ``python -m gpuledger.record.kit FOLDER [--wheels]``.
 
 It holds what a recording needs beside Python, NumPy, PyTorch and the driver. NVRTC, which is too large to carry, comes
 with PyTorch.
 """
 
 import argparse
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from gpuledger import files
 from gpuledger.errors import InputError
 
+#: Limit for the folder (bytes).
+MOST_BYTES = 40_000_000
 #: Of the package, all that the recorder imports; of the checkout, what it reads.
 _PACKAGE = ("__init__.py", "errors.py", "files.py", "schemas.py", "readers", "record")
 _BESIDE = ("resources/ncu_flop_metrics.csv", "resources/gpus.csv", "config/config.yaml", "docs/GPU.md", "LICENSE")
+#: Packages whose wheels may be carried along, and the Pythons of PyTorch's images.
+_WHEELS, _PYTHONS = ("numpy",), ("3.11", "3.12")
 _SCRIPT = """#!/bin/sh
 # Records the GPU, or what the arguments say (docs/GPU.md); PYTHON names a Python with PyTorch. A second call resumes,
 # also on another machine, if the recorded.tgz of the first is in this folder.
@@ -32,22 +38,25 @@ _README = """gpuledger's recorder. It needs Linux, Python 3.11, NumPy, PyTorch w
 Look first:   ./record.sh --dry-run           parts, planned minutes, command lines (files: sha256sum -c SHA256SUMS)
 Then record:  ./record.sh                     25 minutes; --minutes 9 stops earlier, and the next call resumes
 A program:    ./record.sh -- python train.py  PYTHON=/path/to/python ./record.sh … takes another Python
-Bring back recorded.tgz and unpack it in the checkout: it holds datasets in traces/.
+Bring back recorded.tgz and unpack it in the checkout: it holds datasets in traces/. Without NumPy see wheels.txt.
 """
 
 
-def make_kit(folder: str | Path) -> int:
-    """Make the folder anew; return its size (bytes).
+def make_kit(folder: str | Path, wheels: bool = False) -> int:
+    """Make the folder anew.
 
     Parameters
     ----------
     folder : path
         Must not exist, or be a kit without a recording.
+    wheels : bool
+        Whether to download NumPy's wheels, checked by their hashes, for images that lack it.
 
     Raises
     ------
     InputError
-        The folder is something else; the library was installed from a wheel, without its sources.
+        The folder is something else; wheels cannot be downloaded; the kit is larger than :data:`MOST_BYTES`; the
+        library was installed from a wheel, without its sources.
     """
     folder = Path(folder)
     if not (files.ROOT / "requirements.txt").is_file():
@@ -63,12 +72,20 @@ def make_kit(folder: str | Path) -> int:
     for name in _BESIDE:
         _copy(files.ROOT / name, folder / name)
     files.write_text(folder / "README", _README)
+    files.write_text(folder / "wheels.txt", _pins())
     files.write_text(folder / "record.sh", _SCRIPT)
     (folder / "record.sh").chmod(0o755)
+    if wheels:
+        for python in _PYTHONS:
+            _download(folder, python)
     made = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     sums = "".join(f"{files.sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in made)
     files.write_text(folder / "SHA256SUMS", sums)
-    return len(sums) + sum(path.stat().st_size for path in made)
+    size = len(sums) + sum(path.stat().st_size for path in made)
+    if size > MOST_BYTES:
+        problem = f"it has {size / 1e6:.0f} MB, more than {MOST_BYTES / 1e6:g}"
+        raise InputError(folder, "", problem, "make it without wheels")
+    return size
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -79,13 +96,31 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
+def _pins() -> str:
+    """Return the pins of the wheels with their hashes, as pip takes them."""
+    pinned = (files.ROOT / "requirements.txt").read_text("utf-8")
+    found = (re.search(rf"^{name}==(?:.*\\\n)*.*\n", pinned, re.MULTILINE) for name in _WHEELS)
+    return "".join(match[0] for match in found if match)
+
+
+def _download(folder: Path, python: str) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", "--platform=manylinux_2_28_x86_64", f"--python-version={python}"]
+    command += ["--require-hashes", "-r", str(folder / "wheels.txt"), "--dest", str(folder / "wheels")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["pip printed nothing"])[-1]
+        raise InputError(folder / "wheels.txt", f"Python {python}", said, "make the kit without wheels")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Make a kit; return 0, or 1 after an error."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--wheels", action="store_true", help=f"with wheels of {', '.join(_WHEELS)}")
     given = parser.parse_args(arguments)
     try:
-        size = make_kit(given.folder)
+        size = make_kit(given.folder, given.wheels)
     except InputError as error:
         print(error, file=sys.stderr)
         return 1
