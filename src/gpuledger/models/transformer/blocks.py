@@ -62,6 +62,11 @@ class Block:
     state_bytes = 0
     period = 1
 
+    @property
+    def parts(self) -> tuple["Block", ...]:
+        """Blocks side by side that it is made of: most often itself."""
+        return (self,)
+
     def cache_bytes(self, context: np.ndarray, bits: int, tensor: int = 1) -> np.ndarray:
         """Return the cache of one request on one of *tensor* devices, without its state.
 

@@ -165,7 +165,8 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     fused, count, plain = "residual_norm" in rows.fused, rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
     alone = (int(numbers.start in group.numbers) if fused else count) if plain else count
-    attends, feeds = (not isinstance(block, Nothing) for block in (group.attention, group.ffn))
+    feeds = not isinstance(group.ffn, Nothing)
+    attends = 0 if isinstance(group.attention, Nothing) else len(group.attention.parts)
     if attends:
         reader = first_attention_kernel(group.attention)
         _add_input(rows, group, numbers, 0)

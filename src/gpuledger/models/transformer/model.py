@@ -12,7 +12,13 @@ from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward,
 from gpuledger.models.transformer.image_sizes import Images
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import (
+    AttentionBesideMamba,
+    DeltaAttention,
+    LightningAttention,
+    ShortConvolution,
+    StateSpace,
+)
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 from gpuledger.models.transformer.vision import VisionTower
 
@@ -27,7 +33,15 @@ class Layers:
 
     numbers: tuple[int, ...]
     attention: (
-        Attention | LatentAttention | CompressedAttention | DeltaAttention | StateSpace | ShortConvolution | Nothing
+        Attention
+        | LatentAttention
+        | CompressedAttention
+        | DeltaAttention
+        | LightningAttention
+        | StateSpace
+        | AttentionBesideMamba
+        | ShortConvolution
+        | Nothing
     )
     ffn: FeedForward | Experts | Nothing
     post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)

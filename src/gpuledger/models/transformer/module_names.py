@@ -42,7 +42,7 @@ _ATTENTION_PARTS = {
     **{"indexer": {"index_q_proj", "index_k_proj"}, "wq_b": {"index_q_proj"}, "wk": {"index_k_proj"}},
     **{"weights_proj": {"index_weights_proj"}, "in_proj_qkv": {"delta_in_proj"}, "in_proj_z": {"delta_in_proj"}},
     **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
-    **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}},
+    **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}, "output_gate": {"attn_gate_proj"}},
     **{"index_q_proj": {"index_q_proj"}, "index_k_proj": {"index_k_proj"}},
     **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}, "mamba": {"ssm_in_proj", "out_proj"}},
     **{"query_key_value": {"qkv_proj"}, "dense": {"out_proj"}},
@@ -104,11 +104,12 @@ class _FormatRule:
         # Qwen3.5 calls the two kinds of attention differently, Kimi-K3 calls both self_attn.
         delta = group.attention if isinstance(group.attention, DeltaAttention) else None
         kind = self.module.partition(".")[0]
-        if isinstance(group.attention, StateSpace | ShortConvolution) and kind == "self_attn":
+        parts = group.attention.parts
+        if all(isinstance(part, StateSpace | ShortConvolution) for part in parts) and kind == "self_attn":
             return False
         if (kind == "conv") != isinstance(group.attention, ShortConvolution) and kind in ("conv", "mamba"):
             return False
-        if kind == "mamba" and not isinstance(group.attention, StateSpace):
+        if kind == "mamba" and not any(isinstance(part, StateSpace) for part in parts):
             return False
         return not ((kind == "self_attn" and delta and not delta.decay_rank) or (kind == "linear_attn" and not delta))
 

@@ -21,16 +21,15 @@ _GRANITE_SWA = {"window": rules.window_listed, "attention": attention.granite_sw
 _GRANITE_SWA["scaled_embedding"] = True
 _LFM2 = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
 _CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "tied": True}
+_MAMBA = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4}
 
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
-    "falcon_h1": "attention beside Mamba-2 in one layer",
     **dict.fromkeys(
         ("gemma3n", "gemma3n_text"), "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)"
     ),
     "jamba": "Mamba-1",
     "longcat_flash": "experts that compute nothing, and two attentions in one layer",
-    **dict.fromkeys(("minimax", "minimax_text_01", "minimax_m1"), "lightning attention"),
     "phi4flash": "Mamba-1, and layers that share a cache",
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
@@ -178,6 +177,25 @@ NEWER = {
     ),
     "lfm3": ModelFamily(
         no_window, dense, {"use_attention_gate": True}, post_norms="use_sandwich_norm", renamed=_LFM2, **_CONVOLUTIONS
+    ),
+    "falcon_h1": ModelFamily(
+        no_window,
+        dense,
+        {"num_key_value_heads": 8, "mamba_d_ssm": 1024, **_MAMBA},
+        {"attention_bias": False, "mlp_bias": False, "sliding_window": None},
+        attention=recurrent.falcon_h1,
+        scaled_embedding=True,
+    ),
+    # MiniMax-Text-01 and MiniMax-M1.
+    **dict.fromkeys(
+        ("minimax", "minimax_text_01", "minimax_m1"),
+        ModelFamily(
+            no_window,
+            rules.all_routed("num_local_experts"),
+            {"num_key_value_heads": 8},
+            {"attention_bias": False},
+            attention=recurrent.lightning,
+        ),
     ),
     # OLMo Hybrid.
     "olmo_hybrid": ModelFamily(

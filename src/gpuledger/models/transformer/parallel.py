@@ -78,24 +78,26 @@ class Parallel:
             problem = f"{self.pipeline} stages for {model.layer_count} layers"
             raise InputError(model.name, "parallel.pipeline", problem, "use at most as many stages as layers")
         for group in model.layers:
-            attention, ffn = group.attention, group.ffn
+            ffn = group.ffn
             shared = []
-            if not isinstance(attention, Nothing):
-                named = {StateSpace: "heads of the state space", ShortConvolution: "channels of the convolution"}
-                shared.append((named.get(type(attention), "query heads"), attention.heads, self.tensor))
-            if isinstance(attention, CompressedAttention):
-                shared.append(("groups of heads", attention.out_groups, self.tensor))
-            if isinstance(attention, StateSpace):
-                shared.append(("its groups", max(attention.groups, self.tensor), min(attention.groups, self.tensor)))
-            if isinstance(attention, DeltaAttention):
-                shared.append(("value heads", attention.value_heads, self.tensor))
-            if isinstance(attention, Attention):
-                few = attention.kv_heads < self.tensor
-                shared.append(
-                    ("devices per key/value head", self.tensor, attention.kv_heads)
-                    if few
-                    else ("key/value heads", attention.kv_heads, self.tensor)
-                )
+            for attention in group.attention.parts:
+                if not isinstance(attention, Nothing):
+                    named = {StateSpace: "heads of the state space", ShortConvolution: "channels of the convolution"}
+                    shared.append((named.get(type(attention), "query heads"), attention.heads, self.tensor))
+                if isinstance(attention, CompressedAttention):
+                    shared.append(("groups of heads", attention.out_groups, self.tensor))
+                if isinstance(attention, StateSpace):
+                    groups = sorted((attention.groups, self.tensor), reverse=True)
+                    shared.append(("its groups", *groups))
+                if isinstance(attention, DeltaAttention):
+                    shared.append(("value heads", attention.value_heads, self.tensor))
+                if isinstance(attention, Attention):
+                    few = attention.kv_heads < self.tensor
+                    shared.append(
+                        ("devices per key/value head", self.tensor, attention.kv_heads)
+                        if few
+                        else ("key/value heads", attention.kv_heads, self.tensor)
+                    )
             if isinstance(ffn, Experts):
                 shared.append(("the width of an expert", ffn.expert.width, self.expert_width_devices))
                 if ffn.shared:

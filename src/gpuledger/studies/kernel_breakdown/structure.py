@@ -10,7 +10,13 @@ from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward,
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import (
+    AttentionBesideMamba,
+    DeltaAttention,
+    LightningAttention,
+    ShortConvolution,
+    StateSpace,
+)
 
 
 def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
@@ -101,6 +107,13 @@ def _describe(block: object) -> str:
             f"gated delta rule: {block.key_heads} key heads of {block.key_dim}, {block.value_heads} value heads of "
             f"{block.value_dim}, {block.state_bytes:,} bytes of state per request"
         )
+    if isinstance(block, LightningAttention):
+        return (
+            f"lightning attention: {block.heads} heads of {block.head_dim}, "
+            f"{block.state_bytes:,} bytes of state per request"
+        )
+    if isinstance(block, AttentionBesideMamba):
+        return " beside ".join(_describe(part) for part in block.parts)
     if isinstance(block, StateSpace):
         return (
             f"Mamba-2: {block.heads} heads of {block.head_dim}, {block.groups} groups, state of {block.state}, "

@@ -1,0 +1,170 @@
+"""Models with lightning attention (MiniMax-Text-01), or with attention and Mamba-2 in one layer (Falcon-H1)."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformer_counts import check_counts, check_products, sizes
+
+from gpuledger.errors import InputError
+from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
+from gpuledger.models.transformer.recurrent_blocks import LightningAttention
+from gpuledger.studies.kernel_breakdown.structure import structure_rows
+
+# huggingface.co/MiniMaxAI/MiniMax-Text-01 and MiniMax-M1-80k, config.json, but for keys that every file has.
+MINIMAX_01 = {
+    **sizes("minimax_text_01", 6144, 80, 64, 8, 9216, 200064, head_dim=128, rotary_dim=64, postnorm=True),
+    **{"num_local_experts": 32, "num_experts_per_tok": 2, "attn_type_list": ([0] * 7 + [1]) * 10},
+    **{"shared_intermediate_size": 0, "shared_moe_mode": "sigmoid", "sliding_window": None, "rope_theta": 10000000},
+    **{f"layernorm_{part}_alpha": 3.5565588200778455 for part in ("full_attention", "linear_attention", "mlp")},
+    **{f"layernorm_{part}_beta": 1.0 for part in ("full_attention", "linear_attention", "mlp")},
+}
+SCALES = {
+    **{"attention_in_multiplier": 1.0, "attention_out_multiplier": 0.9375, "embedding_multiplier": 5.656854249492381},
+    **{"key_multiplier": 0.390625, "lm_head_multiplier": 0.0390625, "mlp_multipliers": [0.88, 0.59]},
+    **{"ssm_in_multiplier": 1.25, "ssm_multipliers": [0.35, 0.25, 0.35, 0.5, 0.35], "ssm_out_multiplier": 0.24},
+}
+FALCON_H1 = {
+    **{"attn_layer_indices": None, "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_groups": 1},
+    **{"mamba_chunk_size": 128, "mamba_norm_before_gate": False, "mamba_proj_bias": False, "mamba_rms_norm": False},
+    **{"mamba_use_mlp": True, "mlp_expansion_factor": 8, "num_logits_to_keep": 1, "projectors_bias": False, **SCALES},
+}
+# tiiuae/Falcon-H1-0.5B-Instruct and -7B-Instruct.
+FALCON_H1_05B = {
+    **sizes("falcon_h1", 1024, 36, 8, 2, 2048, 32784, head_dim=64, **FALCON_H1),
+    **{"mamba_d_ssm": 1536, "mamba_n_heads": 24, "mamba_d_head": 64, "mamba_d_state": 128},
+}
+FALCON_H1_7B = {
+    **sizes("falcon_h1", 3072, 44, 12, 2, 12288, 130048, head_dim=128, **FALCON_H1),
+    **{"mamba_d_ssm": 3072, "mamba_n_heads": 24, "mamba_d_head": 128, "mamba_d_state": 256},
+}
+#: Content, parameters as transformers 5.18 counts them, and bytes of the cache per token.
+COUNTED = {
+    "MiniMax-Text-01": (MINIMAX_01, 456089655296, 10 * 2 * 8 * 128 * 2),
+    "MiniMax-M1": ({**MINIMAX_01, "model_type": "minimax_m1"}, 456089655296, 10 * 2 * 8 * 128 * 2),
+    "Falcon-H1-0.5B": (FALCON_H1_05B, 521411104, 36 * 2 * 2 * 64 * 2),
+    "Falcon-H1-7B": (FALCON_H1_7B, 7585513568, 44 * 2 * 2 * 128 * 2),
+    "Falcon-H1-7B, normalised": ({**FALCON_H1_7B, "mamba_rms_norm": True}, 7585648736, 44 * 2 * 2 * 128 * 2),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_parameters_and_cache(config, name):
+    content, parameters, cached = COUNTED[name]
+    check_counts(read_model(config(content)), parameters, cached)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_every_weight_is_multiplied_once_per_token(config, name):
+    check_products(read_model(config(COUNTED[name][0])))
+
+
+def test_minimax_has_the_sizes_of_its_card(config):
+    model = read_model(config(MINIMAX_01))
+    # Its model card: 456 billion, of which 45.9 are activated, the two tables not counted.
+    tables = sum(table.parameters for table in model.embeddings)
+    assert round(model.parameters / 1e9) == 456 and round((model.active_parameters - tables) / 1e9, 1) == 45.9
+    linear, full = model.layers
+    assert full.numbers == tuple(range(7, 80, 8)) and full.attention.rotary_dim == 64
+    # 70 layers: 64 heads of 128 × 128, in 16 bits.
+    assert model.state_bytes == 70 * 64 * 128 * 128 * 2
+    assert linear.attention == LightningAttention(64, 128)
+
+
+def test_minimax_of_transformers_is_the_same(config):
+    kept = {key: value for key, value in MINIMAX_01.items() if not key.startswith(("layernorm", "attn", "shared"))}
+    types = (["linear_attention"] * 7 + ["full_attention"]) * 10
+    other = {**kept, "model_type": "minimax", "layer_types": types, "block_size": 256, "mlp_alpha_factor": 3.56}
+    assert read_model(config(other)).layers == read_model(config(MINIMAX_01)).layers
+
+
+def test_a_layer_of_lightning_attention(config):
+    model = read_model(config(MINIMAX_01))
+    frame = kernels(model, prefill(600, 2), Parallel(tensor=2))
+    layer = frame[frame["layers"] == 0].set_index("kernel")
+    order = ["qkv_proj", "ssm_act", "ssm_scan", "ssm_norm", "attn_gate_proj", "attn_gate", "out_proj"]
+    assert [name for name in layer.index if name in order] == order
+    scan, width, state = layer.loc["ssm_scan"], 32 * 128, 32 * 128 * 128
+    # Three chunks of each prompt, whose states are written twice and read twice in 32 bits; the kept one has 16.
+    handed_on = 2 * 3 * 2 * state * 4 + 2 * state * 2
+    assert scan["read_bytes"] == 1200 * 7 * width * 4 + handed_on
+    assert scan["write_bytes"] == 1200 * 2 * width * 4 + handed_on
+    assert scan["macs"] == 1200 * (2 * state + 2 * 144 * width)
+    # Two sums of the stream, and one number of 32 bits for the norm over all heads.
+    sums = frame[(frame["layers"] == 0) & (frame["kernel"] == "all_reduce")].set_index("n")["count"]
+    assert sums.to_dict() == {2: 70, 6144: 140}
+
+
+@given(context=st.integers(1, 10**6), batch=st.integers(1, 512))
+def test_a_step_of_lightning_attention_does_not_grow_with_the_context(tmp_path_factory, context, batch):
+    scan = kernels(_small(tmp_path_factory), decode(context, batch))
+    scan = scan[scan["kernel"] == "decode_ssm_scan"].iloc[0]
+    state = 4 * 16 * 16
+    assert scan["read_bytes"] == batch * (3 * 64 * 4 + state * 2)
+    assert scan["write_bytes"] == batch * (64 * 4 + state * 2)
+    assert scan["macs"] == batch * 2 * state
+
+
+def _small(factory):
+    file = factory.getbasetemp() / "lightning.json"
+    content = {**sizes("minimax", 64, 2, 4, 2, 96, 128, head_dim=16), "num_local_experts": 4, "num_experts_per_tok": 2}
+    file.write_text(json.dumps({**content, "layer_types": ["linear_attention", "full_attention"]}))
+    return read_model(file)
+
+
+def test_a_layer_of_falcon_h1_has_attention_and_mamba(config):
+    model = read_model(config(FALCON_H1_7B))
+    assert len(model.layers) == 1
+    # 44 layers: 24 heads of 128 × 256, and three tokens of 3,072 + 2 · 256 values.
+    assert model.state_bytes == 44 * (24 * 128 * 256 * 2 + 3 * (3072 + 512) * 2)
+    assert model.kv_bytes(1000) == 1000 * 45056 + model.state_bytes
+    frame = kernels(model, decode(4096, batch=8), Parallel(tensor=4))
+    layer = frame[frame["layers"] == 0]
+    assert layer["kernel"].tolist()[2:14] == [
+        *("qkv_proj", "rope", "kv_write", "decode_attention", "out_proj", "ssm_in_proj", "ssm_scale"),
+        *("decode_ssm_conv", "decode_ssm_scan", "ssm_norm", "out_proj", "branch_add"),
+    ]
+    # A device has 3 of 12 query heads and a copy of one of two key/value heads; 6 of 24 heads of Mamba-2.
+    assert layer[layer["kernel"] == "out_proj"]["k"].tolist() == [3 * 128, 6 * 128]
+    assert layer[layer["kernel"] == "qkv_proj"]["n"].tolist() == [(3 + 2) * 128]
+    # Both outputs are summed over devices, and that of the feed-forward block.
+    assert layer[layer["kernel"] == "all_reduce"]["count"].tolist() == [3 * 44]
+    with pytest.raises(InputError, match="query heads"):
+        kernels(model, decode(16), Parallel(tensor=8))
+    assert " beside Mamba-2: 24 heads" in structure_rows(model, model.precision)["description"].str.cat()
+
+
+@pytest.mark.parametrize(
+    ("content", "ignored", "plain"),
+    [
+        (MINIMAX_01, "re:.*self_attn.output_gate", {("LightningAttention", "attn_gate_proj")}),
+        (MINIMAX_01, "model.layers.3.self_attn.qkv_proj", {("LightningAttention", "qkv_proj")}),
+        (FALCON_H1_7B, "re:.*mamba.in_proj", {("AttentionBesideMamba", "ssm_in_proj")}),
+        (FALCON_H1_7B, "re:.*self_attn.k_proj", {("AttentionBesideMamba", "qkv_proj")}),
+    ],
+)
+def test_modules_that_are_not_quantised(config, content, ignored, plain):
+    groups = {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}}
+    settings = {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head", ignored]}
+    model = read_model(config({**content, "quantization_config": settings}))
+    assert {(type(group.attention).__name__, name) for group in model.layers for name, *_ in group.formats} == plain
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (MINIMAX_01 | {"attn_type_list": None}, "attn_type_list: it is missing"),
+        (MINIMAX_01 | {"attn_type_list": [1] * 79}, "attn_type_list: not a list of 80 zeros and ones"),
+        (MINIMAX_01 | {"layer_types": ["conv"] * 80}, "layer_types: not linear_attention or full_attention for each"),
+        (MINIMAX_01 | {"shared_intermediate_size": 9216}, "shared_intermediate_size: 9216: shared experts"),
+        (MINIMAX_01 | {"sliding_window": 4096}, "sliding_window: 4096: attention with a window"),
+        (FALCON_H1_7B | {"mamba_d_ssm": 1024}, "mamba_n_heads: 24 heads of 128 are not 1024 wide"),
+        (FALCON_H1_7B | {"projectors_bias": True}, "projectors_bias: true: projections with a bias"),
+        (FALCON_H1_7B | {"mamba_use_mlp": False}, "mamba_use_mlp: false: layers without a feed-forward block"),
+        (FALCON_H1_7B | {"attn_layer_indices": [0]}, r"attn_layer_indices: \[0\]: layers without attention"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(config, content, problem):
+    with pytest.raises(InputError, match=problem):
+        read_model(config(content))
