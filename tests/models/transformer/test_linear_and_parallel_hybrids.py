@@ -1,4 +1,4 @@
-"""Models with lightning attention (MiniMax-Text-01), or with attention and Mamba-2 in one layer (Falcon-H1)."""
+"""Models with lightning attention (MiniMax-Text-01), Mamba-2 beside attention (Falcon-H1), or a shortcut (LongCat)."""
 
 import json
 
@@ -39,12 +39,22 @@ FALCON_H1_7B = {
     **sizes("falcon_h1", 3072, 44, 12, 2, 12288, 130048, head_dim=128, **FALCON_H1),
     **{"mamba_d_ssm": 3072, "mamba_n_heads": 24, "mamba_d_head": 128, "mamba_d_state": 256},
 }
+# meituan-longcat/LongCat-Flash-Chat.
+LONGCAT = {
+    **{"model_type": "longcat_flash", "hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64},
+    **{"ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "vocab_size": 131072, "attention_method": "MLA"},
+    **{"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    **{"moe_topk": 12, "n_routed_experts": 512, "zero_expert_num": 256, "zero_expert_type": "identity"},
+    **{"mla_scale_kv_lora": True, "mla_scale_q_lora": True, "routed_scaling_factor": 6.0, "attention_bias": False},
+}
 #: Content, parameters as transformers 5.18 counts them, and bytes of the cache per token.
 COUNTED = {
     "MiniMax-Text-01": (MINIMAX_01, 456089655296, 10 * 2 * 8 * 128 * 2),
     "MiniMax-M1": ({**MINIMAX_01, "model_type": "minimax_m1"}, 456089655296, 10 * 2 * 8 * 128 * 2),
     "Falcon-H1-0.5B": (FALCON_H1_05B, 521411104, 36 * 2 * 2 * 64 * 2),
     "Falcon-H1-7B": (FALCON_H1_7B, 7585513568, 44 * 2 * 2 * 128 * 2),
+    # transformers has matrices for experts without any, 256 of 2 · 2,048 × 6,144, and a buffer for the choices' biases.
+    "LongCat-Flash": (LONGCAT, 741053585408 - 28 * 256 * 4096 * 6144 + 28 * 768, 56 * (512 + 64) * 2),
     "Falcon-H1-7B, normalised": ({**FALCON_H1_7B, "mamba_rms_norm": True}, 7585648736, 44 * 2 * 2 * 128 * 2),
 }
 
@@ -135,6 +145,40 @@ def test_a_layer_of_falcon_h1_has_attention_and_mamba(config):
     assert " beside Mamba-2: 24 heads" in structure_rows(model, model.precision)["description"].str.cat()
 
 
+def test_longcat_has_the_sizes_of_its_card(config):
+    model = read_model(config(LONGCAT))
+    routed, dense = model.layers
+    assert (routed.count, dense.count) == (28, 28) and routed.attention == dense.attention
+    assert routed.numbers == tuple(range(0, 56, 2))
+    # 560 billion, of which 18.6 to 31.3 are activated and 27 in the mean: with one of the two tables.
+    one = sum(linear.parameters for linear in routed.ffn.expert_linears(model.hidden)) // 512
+    mean = model.active_parameters - model.vocab * model.hidden
+    assert [round(count / 1e9) for count in (model.parameters, mean)] == [561, 27]
+    assert mean - 8 * 28 * one == pytest.approx(18.6e9, rel=0.01)
+    assert mean + 4 * 28 * one == pytest.approx(31.3e9, rel=0.01)
+
+
+def test_experts_that_compute_nothing_are_chosen_too(config):
+    frame = kernels(read_model(config(LONGCAT)), decode(512, 64), Parallel(tensor=8)).set_index("kernel")
+    assert frame.loc["router", "n"] == 512 + 256
+    assert frame.loc["router_topk", "write_bytes"] == 64 * 12 * 8
+    # Of 12 choices 8 compute.
+    assert frame.loc["expert_gate_up_proj", "choices"] == 64 * 8
+    assert frame.loc["zero_experts", "read_bytes"].tolist() == [64 * 6144 * 2, 64 * 2 * 6144 * 2]
+    # Attention, the dense block and, on its own, what the shortcut adds later; of the second layer the first two.
+    sums = frame.loc["all_reduce"]
+    assert sums[sums["layers"] >= 0]["count"].tolist() == [3 * 28, 2 * 28]
+    plain = kernels(read_model(config(LONGCAT | {"zero_expert_num": 0})), decode(512, 64)).set_index("kernel")
+    assert "zero_experts" not in plain.index and plain.loc["expert_gate_up_proj", "choices"] == 64 * 12
+
+
+def test_a_stage_has_whole_pairs_of_layers(config):
+    model = read_model(config(LONGCAT | {"num_hidden_layers": 56}))
+    assert len(kernels(model, decode(16), Parallel(pipeline=4))["stage"].unique()) == 4
+    with pytest.raises(InputError, match="would end between two layers"):
+        kernels(model, decode(16), Parallel(pipeline=8))
+
+
 @pytest.mark.parametrize(
     ("content", "ignored", "plain"),
     [
@@ -159,6 +203,14 @@ def test_modules_that_are_not_quantised(config, content, ignored, plain):
         (MINIMAX_01 | {"layer_types": ["conv"] * 80}, "layer_types: not linear_attention or full_attention for each"),
         (MINIMAX_01 | {"shared_intermediate_size": 9216}, "shared_intermediate_size: 9216: shared experts"),
         (MINIMAX_01 | {"sliding_window": 4096}, "sliding_window: 4096: attention with a window"),
+        (LONGCAT | {"moe_topk": 10}, "moe_topk: of 10 choices, 6.67 experts compute in the mean"),
+        (LONGCAT | {"num_hidden_layers": 28}, "num_hidden_layers: 28: not two for each of num_layers"),
+        (LONGCAT | {"zero_expert_type": "copy"}, "zero_expert_type: 'copy': another kind of layer"),
+        (LONGCAT | {"disable_quant_module": ["self_attn"]}, "disable_quant_module: unknown keys"),
+        (
+            LONGCAT | {"quantization_config": {"quant_method": "fp8", "ignored_layers": ["model.layers.3.mlp"]}},
+            "names modules of single layers",
+        ),
         (FALCON_H1_7B | {"mamba_d_ssm": 1024}, "mamba_n_heads: 24 heads of 128 are not 1024 wide"),
         (FALCON_H1_7B | {"projectors_bias": True}, "projectors_bias: true: projections with a bias"),
         (FALCON_H1_7B | {"mamba_use_mlp": False}, "mamba_use_mlp: false: layers without a feed-forward block"),

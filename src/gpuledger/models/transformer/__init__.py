@@ -100,8 +100,8 @@ attn_gate_proj, attn_gate;
 in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of hyper-connections), or residual_sum beside them
 (snapshots of the stream); with experts router_norm, latent_down_proj, router, router_topk, shared_gate_up_proj (…),
 shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm, expert_norm, expert_permute, expert_gate_up_proj
-(…), expert_act, expert_down_proj, expert_combine, latent_norm, expert_post_norm, latent_up_proj, shared_add;
-final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
+(…), expert_act, expert_down_proj, expert_combine, zero_experts, latent_norm, expert_post_norm, latent_up_proj,
+shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
 softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, the preparation of images

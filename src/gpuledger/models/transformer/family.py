@@ -34,6 +34,8 @@ class ModelFamily:
         The key with the width of embeddings that every layer adds; empty: none.
     parallel : int
         Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
+    pairs : bool
+        ``num_layers`` counts pairs of layers (LongCat-Flash).
     renamed : mapping
         The architecture's own key names, and the usual ones.
 
@@ -61,4 +63,5 @@ class ModelFamily:
     norm_bias: bool = False
     tied: bool = False
     scaled_embedding: bool = False
+    pairs: bool = False
     renamed: Mapping = field(default_factory=dict)

@@ -43,7 +43,8 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     if ffn.own_norms:
         rows.norm("router_norm", hidden)
     rows.gemms([router], tokens)
-    rows.elementwise("router_topk", tokens, ffn.experts, tokens * (ffn.experts * value), tokens * (ffn.active * 8))
+    scores = ffn.experts + ffn.zero
+    rows.elementwise("router_topk", tokens, scores, tokens * (scores * value), tokens * (ffn.choices * 8))
     if ffn.shared:
         _dense(rows, ffn.shared, "shared_")
     if ffn.shared_gate:
@@ -86,6 +87,9 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     rows.elementwise("expert_combine", own, hidden, returned * (hidden * value), own * (hidden * value))
     if spread:
         rows.all_gather(tokens, hidden)
+    if ffn.zero:  # the token itself, times the sum of the weights of experts that pass it on; then the sum of both
+        rows.per_token("zero_experts", hidden, hidden, hidden)
+        rows.per_token("zero_experts", hidden, 2 * hidden, hidden)
     if ffn.latent_norm:
         if not spread:  # partial sums cannot be normalised
             rows.all_reduce(hidden)

@@ -189,8 +189,8 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
     sums = attends + (feeds and not (spread and not group.ffn.shared))
     sums = min(sums, 1) if group.parallel else sums
-    # Norms of their own cannot read the partial sums of shared and routed experts.
-    sums += isinstance(group.ffn, Experts) and group.ffn.own_norms and not spread
+    # Norms of their own cannot read the partial sums of shared and routed experts; a shortcut parts the two.
+    sums += isinstance(group.ffn, Experts) and (group.ffn.own_norms or group.ffn.shortcut) and not spread
     rows.all_reduce(rows.model.hidden, sums * count)
     if feeds and (group.post_norms or (isinstance(group.ffn, Experts) and group.ffn.post_norm)):
         _add_norm(rows, "ffn_post_norm", "", False, count)

@@ -19,7 +19,11 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
         return _group(_single_blocks(keys))
     if family.single:
         return _group(_described_blocks(keys, hidden))
-    count = keys.integer("num_hidden_layers", MAX_LAYERS)
+    if family.pairs:
+        count = 2 * keys.integer("num_layers", MAX_LAYERS // 2)
+        keys.fixed("num_hidden_layers", count, "not two for each of num_layers")
+    else:
+        count = keys.integer("num_hidden_layers", MAX_LAYERS)
     windows = family.window(keys, count)
     attentions = family.attention(keys, family, hidden, windows)
     keys.choice("hidden_activation" if keys.content.get("hidden_activation") else "hidden_act", ACTIVATIONS, "silu")

@@ -37,7 +37,7 @@ KERNELS = (
     *("out_proj", "branch_add", "attn_post_norm", "attn_residual", "ffn_norm"),
     *(*_ffn(""), "router", "router_topk", *_ffn("shared_"), "shared_gate", "shared_scale"),
     "latent_down_proj",
-    *("expert_permute", *_ffn("expert_"), "expert_combine", "latent_norm", "latent_up_proj"),
+    *("expert_permute", *_ffn("expert_"), "expert_combine", "zero_experts", "latent_norm", "latent_up_proj"),
     *("shared_norm", "expert_norm", "expert_post_norm", "router_norm", "shared_add", "hyper_add"),
     *("ffn_post_norm", "ffn_residual", "per_layer_gate_proj", "per_layer_act", "per_layer_proj", "per_layer_post_norm"),
     *("final_norm", "lm_head", "logit_softcap"),

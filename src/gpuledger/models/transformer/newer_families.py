@@ -29,7 +29,6 @@ NOT_MODELLED = {
         ("gemma3n", "gemma3n_text"), "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)"
     ),
     "jamba": "Mamba-1",
-    "longcat_flash": "experts that compute nothing, and two attentions in one layer",
     "phi4flash": "Mamba-1, and layers that share a cache",
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
@@ -185,6 +184,17 @@ NEWER = {
         {"attention_bias": False, "mlp_bias": False, "sliding_window": None},
         attention=recurrent.falcon_h1,
         scaled_embedding=True,
+    ),
+    "longcat_flash": ModelFamily(
+        no_window,
+        newer.longcat,
+        {**_DEEPSEEK, "zero_expert_num": 256},
+        attention=attention.latent,
+        pairs=True,
+        renamed={
+            **{"ffn_hidden_size": "intermediate_size", "expert_ffn_hidden_size": "moe_intermediate_size"},
+            "moe_topk": "num_experts_per_tok",
+        },
     ),
     # MiniMax-Text-01 and MiniMax-M1.
     **dict.fromkeys(

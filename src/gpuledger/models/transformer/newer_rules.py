@@ -1,11 +1,13 @@
 """From the keys of newer architectures to the feed-forward blocks of every layer."""
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from gpuledger.models.transformer.blocks import Experts, FeedForward
 from gpuledger.models.transformer.family_rules import deepseek, routed_experts, sparse_layers
-from gpuledger.models.transformer.keys import MAX_LAYERS, MAX_WIDTH, ConfigKeys
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 
 
 def marked(first: int, router_bias: bool) -> Callable:
@@ -70,3 +72,28 @@ def axk1(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward 
     """As DeepSeek-V3's, with a norm behind the experts."""
     ffns = deepseek(router_bias=True)(keys, layers, block)
     return [replace(ffn, post_norm=True) if isinstance(ffn, Experts) else ffn for ffn in ffns]
+
+
+def longcat(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer is dense; beside every second one, from the first on, are routed experts (LongCat-Flash).
+
+    Of the experts that a token chooses, some pass it on as it is. How many compute is taken as if all were chosen
+    equally often. These are 8 of 12, and the parameters used then the 27 billion that the authors state as the mean
+    (github.com/meituan-longcat/LongCat-Flash-Chat).
+    """
+    for key, wanted in {"zero_expert_type": "identity", "attention_method": "MLA", "router_bias": False}.items():
+        keys.fixed(key, wanted, "another kind of layer")
+    # Norms' weights have these scales in them; how scores are computed; multi-token prediction is left out.
+    keys.known |= {"mla_scale_q_lora", "mla_scale_kv_lora", "router_dtype", "nextn_use_scmoe"}
+    if re.search(r"layers\.\d", json.dumps(keys.content.get("quantization_config"))):
+        problem = "names modules of single layers, which are pairs here"
+        raise keys.error("quantization_config", problem, "use a checkpoint whose layers have the same formats")
+    count, zero = keys.integer("n_routed_experts", MAX_EXPERTS), keys.integer("zero_expert_num", MAX_EXPERTS, 0, low=0)
+    chosen = keys.integer("num_experts_per_tok", MAX_EXPERTS)
+    active, rest = divmod(chosen * count, count + zero)
+    if rest or not 1 <= active <= count:
+        problem = f"of {chosen} choices, {chosen * count / (count + zero):.3g} experts compute in the mean"
+        raise keys.error("num_experts_per_tok", problem, "only whole numbers of experts are modelled")
+    expert = FeedForward(keys.integer("moe_intermediate_size", MAX_WIDTH))
+    routed = Experts(count, active, expert, shared=block, router_bias=True, zero=zero, shortcut=True)
+    return [block if i % 2 else routed for i in range(layers)]

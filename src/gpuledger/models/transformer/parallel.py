@@ -77,6 +77,10 @@ class Parallel:
         if self.pipeline > model.layer_count:
             problem = f"{self.pipeline} stages for {model.layer_count} layers"
             raise InputError(model.name, "parallel.pipeline", problem, "use at most as many stages as layers")
+        shortcut = any(isinstance(group.ffn, Experts) and group.ffn.shortcut for group in model.layers)
+        if shortcut and any(len(stage) % 2 for stage in self.stages(model.layer_count)):
+            problem = f"a stage of {self.pipeline} would end between two layers that belong together"
+            raise InputError(model.name, "parallel.pipeline", problem, "use a divisor of half of the layers")
         for group in model.layers:
             ffn = group.ffn
             shared = []

@@ -124,7 +124,8 @@ def _describe(block: object) -> str:
     if isinstance(block, Experts):
         shared = f", shared expert of {block.shared.width:,}" if block.shared else ""
         latent = f", in {block.latent:,} dimensions" if block.latent else ""
-        return f"{block.active} of {block.experts} experts, each {_describe(block.expert)}{latent}{shared}"
+        zero = f" (mean of {block.choices} choices, also among {block.zero} that pass it on)" if block.zero else ""
+        return f"{block.active} of {block.experts} experts{zero}, each {_describe(block.expert)}{latent}{shared}"
     if isinstance(block, FeedForward):
         return f"{'gated, ' if block.gated else ''}{block.width:,} wide" + (", biases" if block.bias else "")
     # A kind without words of its own: the sizes that it is made of.
