@@ -1,4 +1,7 @@
-"""Models with lightning attention (MiniMax-Text-01), Mamba-2 beside attention (Falcon-H1), or a shortcut (LongCat)."""
+"""Models with lightning attention, Mamba-1, Mamba-2 beside attention, or a shortcut around layers.
+
+MiniMax-Text-01, Jamba, Falcon-H1 and LongCat-Flash.
+"""
 
 import json
 
@@ -47,6 +50,13 @@ LONGCAT = {
     **{"moe_topk": 12, "n_routed_experts": 512, "zero_expert_num": 256, "zero_expert_type": "identity"},
     **{"mla_scale_kv_lora": True, "mla_scale_q_lora": True, "routed_scaling_factor": 6.0, "attention_bias": False},
 }
+# ai21labs/Jamba-v0.1.
+JAMBA = {
+    **sizes("jamba", 4096, 32, 32, 8, 14336, 65536, attn_layer_offset=4, attn_layer_period=8, sliding_window=None),
+    **{"num_experts": 16, "num_experts_per_tok": 2, "expert_layer_offset": 1, "expert_layer_period": 2},
+    **{"mamba_d_conv": 4, "mamba_d_state": 16, "mamba_dt_rank": 256, "mamba_expand": 2, "mamba_conv_bias": True},
+    **{"mamba_inner_layernorms": True, "mamba_proj_bias": False, "use_mamba_kernels": True, "num_logits_to_keep": 1},
+}
 #: Content, parameters as transformers 5.18 counts them, and bytes of the cache per token.
 COUNTED = {
     "MiniMax-Text-01": (MINIMAX_01, 456089655296, 10 * 2 * 8 * 128 * 2),
@@ -55,6 +65,7 @@ COUNTED = {
     "Falcon-H1-7B": (FALCON_H1_7B, 7585513568, 44 * 2 * 2 * 128 * 2),
     # transformers has matrices for experts without any, 256 of 2 · 2,048 × 6,144, and a buffer for the choices' biases.
     "LongCat-Flash": (LONGCAT, 741053585408 - 28 * 256 * 4096 * 6144 + 28 * 768, 56 * (512 + 64) * 2),
+    "Jamba": (JAMBA, 51570323328, 4 * 2 * 8 * 128 * 2),
     "Falcon-H1-7B, normalised": ({**FALCON_H1_7B, "mamba_rms_norm": True}, 7585648736, 44 * 2 * 2 * 128 * 2),
 }
 
@@ -179,11 +190,41 @@ def test_a_stage_has_whole_pairs_of_layers(config):
         kernels(model, decode(16), Parallel(pipeline=8))
 
 
+def test_jamba_has_a_layer_of_attention_in_eight(config):
+    model = read_model(config(JAMBA))
+    kinds = {(type(group.attention).__name__, type(group.ffn).__name__): group.numbers for group in model.layers}
+    assert kinds["Attention", "FeedForward"] == (4, 12, 20, 28) and len(kinds["SelectiveScan", "Experts"]) == 16
+    # Its model card: 52 billion, of which 12 are active. 28 layers have 8,192 channels: 16 values of state each, and three
+    # tokens of the convolution.
+    assert [round(count / 1e9) for count in (model.parameters, model.active_parameters)] == [52, 12]
+    assert model.state_bytes == 28 * 8192 * (16 + 3) * 2
+    assert {getattr(group.attention, "rotary_dim", 0) for group in model.layers} == {0}
+    assert read_model(config(JAMBA | {"mamba_dt_rank": "auto"})).layers == model.layers
+    one = read_model(config(JAMBA | {"num_experts": 1}))
+    assert {type(group.ffn).__name__ for group in one.layers} == {"FeedForward"}
+
+
+@pytest.mark.parametrize(("work", "name", "tokens"), [(prefill(100, 3), "", 300), (decode(100, 3), "decode_", 3)])
+def test_a_scan_of_mamba_1_moves_its_values_and_one_state_per_request(config, work, name, tokens):
+    frame = kernels(read_model(config(JAMBA)), work, Parallel(tensor=2))
+    layer = frame[frame["layers"] == 0].set_index("kernel")
+    scan, state = layer.loc[f"{name}ssm_scan"], 3 * 4096 * 16 * 2
+    assert scan["read_bytes"] == tokens * (3 * 4096 + 2 * 16) * 2 + state
+    assert scan["write_bytes"] == tokens * 4096 * 2 + state
+    assert scan["macs"] == tokens * 2 * 4096 * 16
+    # What steps, inputs and outputs follow from is summed over devices before its three norms.
+    assert layer.loc["ssm_x_proj", ["n", "k"]].tolist() == [256 + 2 * 16, 4096]
+    assert layer.loc["ssm_norm", "n"].tolist() == [256, 16, 16]
+    assert layer.loc["all_reduce", "n"].tolist() == [288, 4096]
+
+
 @pytest.mark.parametrize(
     ("content", "ignored", "plain"),
     [
         (MINIMAX_01, "re:.*self_attn.output_gate", {("LightningAttention", "attn_gate_proj")}),
         (MINIMAX_01, "model.layers.3.self_attn.qkv_proj", {("LightningAttention", "qkv_proj")}),
+        (JAMBA, "re:.*mamba.out_proj", {("SelectiveScan", "out_proj")}),
+        (JAMBA, "re:.*mamba.in_proj", {("SelectiveScan", "ssm_in_proj")}),
         (FALCON_H1_7B, "re:.*mamba.in_proj", {("AttentionBesideMamba", "ssm_in_proj")}),
         (FALCON_H1_7B, "re:.*self_attn.k_proj", {("AttentionBesideMamba", "qkv_proj")}),
     ],
@@ -211,6 +252,10 @@ def test_modules_that_are_not_quantised(config, content, ignored, plain):
             LONGCAT | {"quantization_config": {"quant_method": "fp8", "ignored_layers": ["model.layers.3.mlp"]}},
             "names modules of single layers",
         ),
+        (JAMBA | {"mamba_inner_layernorms": False}, "mamba_inner_layernorms: false: Mamba-1 without norms"),
+        (JAMBA | {"attn_layer_offset": 8}, "attn_layer_offset: 8 is not within 0 … 7"),
+        (JAMBA | {"expert_layer_period": 0}, "expert_layer_period: 0 is not within 1"),
+        (JAMBA | {"mamba_dt_rank": "half"}, "mamba_dt_rank: 'half' is not a whole number"),
         (FALCON_H1_7B | {"mamba_d_ssm": 1024}, "mamba_n_heads: 24 heads of 128 are not 1024 wide"),
         (FALCON_H1_7B | {"projectors_bias": True}, "projectors_bias: true: projections with a bias"),
         (FALCON_H1_7B | {"mamba_use_mlp": False}, "mamba_use_mlp: false: layers without a feed-forward block"),

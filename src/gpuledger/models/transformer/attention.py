@@ -21,6 +21,7 @@ from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.recurrent_attention import (
     add_delta,
     add_lightning,
+    add_selective_scan,
     add_short_convolution,
     add_state_space,
 )
@@ -28,6 +29,7 @@ from gpuledger.models.transformer.recurrent_blocks import (
     AttentionBesideMamba,
     DeltaAttention,
     LightningAttention,
+    SelectiveScan,
     ShortConvolution,
     StateSpace,
 )
@@ -117,6 +119,7 @@ _KERNELS = {
     DeltaAttention: add_delta,
     LightningAttention: add_lightning,
     StateSpace: add_state_space,
+    SelectiveScan: add_selective_scan,
     ShortConvolution: add_short_convolution,
 }
 _FIRST = {
@@ -124,6 +127,5 @@ _FIRST = {
     LatentAttention: "qkv_a_proj",
     CompressedAttention: "qkv_a_proj",
     DeltaAttention: "delta_in_proj",
-    StateSpace: "ssm_in_proj",
-    ShortConvolution: "ssm_in_proj",
+    **dict.fromkeys((StateSpace, SelectiveScan, ShortConvolution), "ssm_in_proj"),
 }

@@ -16,6 +16,7 @@ from gpuledger.models.transformer.recurrent_blocks import (
     AttentionBesideMamba,
     DeltaAttention,
     LightningAttention,
+    SelectiveScan,
     ShortConvolution,
     StateSpace,
 )
@@ -39,6 +40,7 @@ class Layers:
         | DeltaAttention
         | LightningAttention
         | StateSpace
+        | SelectiveScan
         | AttentionBesideMamba
         | ShortConvolution
         | Nothing

@@ -12,7 +12,7 @@ from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 from gpuledger.models.transformer.precision import Precision, number_format
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
 
 Formats = tuple[str, str | None]
 
@@ -26,7 +26,7 @@ _MODULES = (
     (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
     (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
     (r"mixer\.(in_proj|out_proj|q_proj|k_proj|v_proj|o_proj|conv1d)", "attention"),
-    (r"mamba(\.(in_proj|out_proj|conv1d))?", "attention"),
+    (r"mamba(\.(in_proj|x_proj|dt_proj|out_proj|conv1d))?", "attention"),
     (r"conv(\.(in_proj|out_proj|conv))?", "attention"),
     (rf"(mlp\.)?shared_mlp(\.({_PROJECTIONS}))?", "shared_mlp"),
     (rf"block_sparse_moe\.({_PROJECTIONS})", "expert_"),
@@ -44,7 +44,12 @@ _ATTENTION_PARTS = {
     **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
     **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}, "output_gate": {"attn_gate_proj"}},
     **{"index_q_proj": {"index_q_proj"}, "index_k_proj": {"index_k_proj"}},
-    **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}, "mamba": {"ssm_in_proj", "out_proj"}},
+    **{
+        "in_proj": {"ssm_in_proj"},
+        "out_proj": {"out_proj"},
+        "mamba": {"ssm_in_proj", "ssm_x_proj", "ssm_step_proj", "out_proj"},
+    },
+    **{"x_proj": {"ssm_x_proj"}, "dt_proj": {"ssm_step_proj"}},
     **{"query_key_value": {"qkv_proj"}, "dense": {"out_proj"}},
     **{"conv": {"ssm_in_proj", "out_proj"}, "conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
@@ -105,11 +110,14 @@ class _FormatRule:
         delta = group.attention if isinstance(group.attention, DeltaAttention) else None
         kind = self.module.partition(".")[0]
         parts = group.attention.parts
-        if all(isinstance(part, StateSpace | ShortConvolution) for part in parts) and kind == "self_attn":
+        if (
+            all(isinstance(part, StateSpace | SelectiveScan | ShortConvolution) for part in parts)
+            and kind == "self_attn"
+        ):
             return False
         if (kind == "conv") != isinstance(group.attention, ShortConvolution) and kind in ("conv", "mamba"):
             return False
-        if kind == "mamba" and not any(isinstance(part, StateSpace) for part in parts):
+        if kind == "mamba" and not any(isinstance(part, StateSpace | SelectiveScan) for part in parts):
             return False
         return not ((kind == "self_attn" and delta and not delta.decay_rank) or (kind == "linear_attn" and not delta))
 

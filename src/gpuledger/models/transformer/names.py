@@ -30,7 +30,18 @@ KERNELS = (
     *("index_q_proj", "index_k_proj", "index_weights_proj", "index_rope", "index_scores", "decode_index_scores"),
     *("index_topk", "delta_in_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"),
     *("delta_conv", "decode_delta_conv", "delta_rule", "decode_delta_rule"),
-    *("ssm_in_proj", "ssm_scale", "ssm_act", "ssm_conv", "decode_ssm_conv", "ssm_scan", "decode_ssm_scan", "ssm_norm"),
+    *(
+        "ssm_in_proj",
+        "ssm_x_proj",
+        "ssm_step_proj",
+        "ssm_scale",
+        "ssm_act",
+        "ssm_conv",
+        "decode_ssm_conv",
+        "ssm_scan",
+        "decode_ssm_scan",
+        "ssm_norm",
+    ),
     *("qk_norm", "rope", "kv_write", "rope_kv_write", *_attention(""), *_attention("decode_")),
     *("sparse_attention", "decode_sparse_attention", "value_absorb"),
     *("delta_norm", "attn_gate_proj", "attn_gate", "out_rope", "out_a_proj"),
@@ -46,7 +57,7 @@ KERNELS = (
 
 #: Kernels whose weights a quantised checkpoint leaves unquantised unless it says otherwise.
 UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_head", "router", "shared_gate"}) | {
-    *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"),
+    *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj", "ssm_x_proj", "ssm_step_proj"),
     *("compress_proj", "index_compress_proj", "hyper_proj", "per_layer_embedding"),
     # Of vision towers: checkpoints leave them unquantised.
     *(f"image_{name}_proj" for name in ("patch", "qkv", "out", "gate_up", "up", "down", "merger")),

@@ -28,7 +28,6 @@ NOT_MODELLED = {
     **dict.fromkeys(
         ("gemma3n", "gemma3n_text"), "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)"
     ),
-    "jamba": "Mamba-1",
     "phi4flash": "Mamba-1, and layers that share a cache",
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
@@ -195,6 +194,17 @@ NEWER = {
             **{"ffn_hidden_size": "intermediate_size", "expert_ffn_hidden_size": "moe_intermediate_size"},
             "moe_topk": "num_experts_per_tok",
         },
+    ),
+    "jamba": ModelFamily(
+        no_window,
+        newer.jamba,
+        {
+            **{"num_key_value_heads": 8, "num_experts": 16, "num_experts_per_tok": 2, "mamba_d_state": 16},
+            **{"expert_layer_period": 2, "expert_layer_offset": 1, "attn_layer_period": 8, "attn_layer_offset": 4},
+            **{"mamba_d_conv": 4, "mamba_expand": 2},
+        },
+        {"attention_bias": False},
+        attention=recurrent.jamba,
     ),
     # MiniMax-Text-01 and MiniMax-M1.
     **dict.fromkeys(

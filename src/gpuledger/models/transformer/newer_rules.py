@@ -97,3 +97,14 @@ def longcat(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
     expert = FeedForward(keys.integer("moe_intermediate_size", MAX_WIDTH))
     routed = Experts(count, active, expert, shared=block, router_bias=True, zero=zero, shortcut=True)
     return [block if i % 2 else routed for i in range(layers)]
+
+
+def jamba(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """One layer of a period has experts as wide as the dense blocks of the others; none, if there is one (Jamba)."""
+    period = keys.integer("expert_layer_period", MAX_LAYERS)
+    offset = keys.integer("expert_layer_offset", period - 1, low=0)
+    if keys.integer("num_experts", MAX_EXPERTS) == 1:
+        keys.known.add("num_experts_per_tok")
+        return [block] * layers
+    routed = routed_experts(keys, "num_experts", "intermediate_size")
+    return [routed if i % period == offset else block for i in range(layers)]

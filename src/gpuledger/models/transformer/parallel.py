@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
 from gpuledger.models.transformer.latent_blocks import CompressedAttention
 from gpuledger.models.transformer.model import Model
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
 
 MAX_DEVICES = 2**16
 
@@ -87,6 +87,7 @@ class Parallel:
             for attention in group.attention.parts:
                 if not isinstance(attention, Nothing):
                     named = {StateSpace: "heads of the state space", ShortConvolution: "channels of the convolution"}
+                    named[SelectiveScan] = "channels of the scan"
                     shared.append((named.get(type(attention), "query heads"), attention.heads, self.tensor))
                 if isinstance(attention, CompressedAttention):
                     shared.append(("groups of heads", attention.out_groups, self.tensor))

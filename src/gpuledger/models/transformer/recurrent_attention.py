@@ -9,6 +9,7 @@ from gpuledger.models.transformer.attention_rows import add_gate, few, split
 from gpuledger.models.transformer.recurrent_blocks import (
     DeltaAttention,
     LightningAttention,
+    SelectiveScan,
     ShortConvolution,
     StateSpace,
 )
@@ -112,6 +113,34 @@ def add_state_space(rows: KernelList, attention: StateSpace, by_kernel: dict[str
         chunk_macs=_SCAN_CHUNK * (groups * attention.state + width),
     )
     rows.per_token("ssm_norm", width, 2 * width, width, "out_proj")
+
+
+def add_selective_scan(rows: KernelList, attention: SelectiveScan, by_kernel: dict[str, list]) -> None:
+    """Add a scan of Mamba-1, which applies the gate and keeps the state of a prompt on the chip (as vLLM's kernels)."""
+    work, tokens, value = rows.work, rows.work.tokens, rows.value_bytes
+    width, state, rank = attention.width // rows.parallel.tensor, attention.state, attention.step_rank
+    rows.gemms(by_kernel["ssm_in_proj"], tokens)
+    _convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.conv_bias, 1, 1)
+    rows.gemms(by_kernel["ssm_x_proj"], tokens)
+    rows.all_reduce(rank + 2 * state)
+    for part, reader in ((rank, "ssm_step_proj"), (state, ""), (state, "")):
+        rows.norm("ssm_norm", part, reader)
+    rows.gemms(by_kernel["ssm_step_proj"], tokens)
+    # Decays in 32 bits, and a skip per channel.
+    weight = 4 * width * state + rows.plain_bytes(width)
+    for decoding, own in split(rows).items():
+        if not own.any():
+            continue
+        new, states = work.total(own * work.new_tokens), work.total(own) * (width * state * attention.state_bits // 8)
+        rows.elementwise(
+            ("decode_" if decoding else "") + "ssm_scan",
+            new,
+            width,
+            new * ((3 * width + 2 * state) * value) + states,  # values, steps, gates; input and output
+            new * (width * rows.operand_bytes("out_proj")) + states,
+            macs=rows.product(new, 2 * width * state),
+            weight=weight,
+        )
 
 
 def add_short_convolution(rows: KernelList, attention: ShortConvolution, by_kernel: dict[str, list]) -> None:

@@ -129,6 +129,41 @@ class StateSpace(Block):
 
 
 @dataclass(frozen=True)
+class SelectiveScan(Block):
+    """A Mamba-1 layer (Jamba): every channel has a state of its own, and a step of its own width."""
+
+    width: int  # channels
+    state: int  # width of a channel's state
+    step_rank: int  # width from which the steps of all channels are projected
+    conv: int  # tokens that the causal convolution spans; it has a bias if *conv_bias*
+    conv_bias: bool = True
+    state_bits: int = 16  # bits of a value of the state: that of the activations, as in vLLM
+
+    @property
+    def heads(self) -> int:
+        """Channels, in which devices split it."""
+        return self.width
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per request and layer: the state, and the last tokens of the convolution in 16 bits."""
+        return self.width * (self.state * self.state_bits // 8 + 2 * (self.conv - 1))
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        for part in ("values", "gate"):
+            yield Linear("ssm_in_proj", part, self.width, hidden, False, "columns", self.width)
+        selected = self.step_rank + 2 * self.state
+        yield Linear("ssm_x_proj", "ssm_x_proj", selected, self.width, False, "rows", self.width)
+        yield Linear("ssm_step_proj", "ssm_step_proj", self.width, self.step_rank, True, "columns", self.width)
+        yield Linear("out_proj", "out_proj", hidden, self.width, False, "rows", self.width)
+
+    def vectors(self, hidden: int) -> int:
+        # The convolution; per channel decays and a skip; norms of what the step, the input and the output follow from.
+        own = self.width * (self.conv + self.conv_bias + self.state + 1)
+        return own + self.step_rank + 2 * self.state
+
+
+@dataclass(frozen=True)
 class AttentionBesideMamba(Block):
     """Attention and Mamba-2 that read the same input, and whose outputs are added (Falcon-H1)."""
 

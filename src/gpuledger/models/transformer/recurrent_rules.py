@@ -12,6 +12,7 @@ from gpuledger.models.transformer.recurrent_blocks import (
     AttentionBesideMamba,
     DeltaAttention,
     LightningAttention,
+    SelectiveScan,
     ShortConvolution,
     StateSpace,
 )
@@ -157,6 +158,26 @@ def falcon_h1(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windo
     keys.known |= {"time_step_limit", "expansion_factor", "mlp_expansion_factor"}
     mamba = replace(_mamba(keys, hidden), norm=keys.flag("mamba_rms_norm"), scaled=True)
     return [AttentionBesideMamba(full, mamba)] * len(windows)
+
+
+def jamba(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Attention without RoPE in one layer of a period, Mamba-1 in the others (Jamba)."""
+    period = keys.integer("attn_layer_period", MAX_LAYERS)
+    offset = keys.integer("attn_layer_offset", period - 1, low=0)
+    full = replace(grouped_attention(keys, family, hidden), rotary_dim=0)
+    keys.fixed("mamba_proj_bias", False, "projections with a bias")
+    keys.fixed("mamba_inner_layernorms", True, "Mamba-1 without norms")
+    keys.fixed("sliding_window", None, "attention with a window")
+    # Which implementation runs.
+    keys.known |= {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "num_logits_to_keep"}
+    keys.known |= {"calc_logits_for_entire_prompt", "mamba_dt_rank"}
+    given = keys.content.get("mamba_dt_rank", "auto")
+    rank = -(-hidden // 16) if given == "auto" else keys.integer("mamba_dt_rank", MAX_WIDTH)
+    width, state = keys.integer("mamba_expand", MAX_HEADS) * hidden, keys.integer("mamba_d_state", MAX_WIDTH)
+    scan = SelectiveScan(
+        width, state, rank, keys.integer("mamba_d_conv", MAX_WIDTH), keys.flag("mamba_conv_bias", True)
+    )
+    return [full if i % period == offset else scan for i in range(len(windows))]
 
 
 def lightning(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

@@ -14,6 +14,7 @@ from gpuledger.models.transformer.recurrent_blocks import (
     AttentionBesideMamba,
     DeltaAttention,
     LightningAttention,
+    SelectiveScan,
     ShortConvolution,
     StateSpace,
 )
@@ -117,6 +118,11 @@ def _describe(block: object) -> str:
     if isinstance(block, StateSpace):
         return (
             f"Mamba-2: {block.heads} heads of {block.head_dim}, {block.groups} groups, state of {block.state}, "
+            f"{block.state_bytes:,} bytes of state per request"
+        )
+    if isinstance(block, SelectiveScan):
+        return (
+            f"Mamba-1: {block.width:,} channels, state of {block.state}, "
             f"{block.state_bytes:,} bytes of state per request"
         )
     if isinstance(block, ShortConvolution):
