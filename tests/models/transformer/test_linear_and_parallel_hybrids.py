@@ -190,12 +190,20 @@ def test_a_stage_has_whole_pairs_of_layers(config):
         kernels(model, decode(16), Parallel(pipeline=8))
 
 
+def test_jamba_large_has_the_sizes_of_its_card(config):
+    sizes_of_large = {"hidden_size": 8192, "intermediate_size": 24576, "num_hidden_layers": 72, "mamba_dt_rank": 512}
+    model = read_model(config({**JAMBA, **sizes_of_large, "num_attention_heads": 64}))
+    # 398 billion parameters, of which 94 are active.
+    assert model.parameters == pytest.approx(398e9, rel=0.002)
+    assert round(model.active_parameters / 1e9) == 94
+
+
 def test_jamba_has_a_layer_of_attention_in_eight(config):
     model = read_model(config(JAMBA))
     kinds = {(type(group.attention).__name__, type(group.ffn).__name__): group.numbers for group in model.layers}
     assert kinds["Attention", "FeedForward"] == (4, 12, 20, 28) and len(kinds["SelectiveScan", "Experts"]) == 16
-    # Its model card: 52 billion, of which 12 are active. 28 layers have 8,192 channels: 16 values of state each, and three
-    # tokens of the convolution.
+    # Its model card: 52 billion, of which 12 are active. Of 28 layers with 8,192 channels, each channel keeps 16 values
+    # of state, and three tokens of the convolution.
     assert [round(count / 1e9) for count in (model.parameters, model.active_parameters)] == [52, 12]
     assert model.state_bytes == 28 * 8192 * (16 + 3) * 2
     assert {getattr(group.attention, "rotary_dim", 0) for group in model.layers} == {0}
