@@ -183,6 +183,22 @@ def test_experts_that_compute_nothing_are_chosen_too(config):
     assert "zero_experts" not in plain.index and plain.loc["expert_gate_up_proj", "choices"] == 64 * 12
 
 
+def test_longcat_in_fp8_keeps_its_router(config):
+    fp8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    model = read_model(config(LONGCAT | {"quantization_config": fp8}))
+    frame = kernels(model, prefill(64)).set_index("kernel")
+    assert frame.loc["router", "weight_precision"] == "bf16"
+    assert frame.loc["expert_gate_up_proj", "weight_precision"] == "fp8_block"
+    # A byte each of matrices, two each of tables, router, vectors; 32 bits per block of 128 × 128.
+    assert model.weight_bytes() == pytest.approx(model.parameters * (1 + 4 / 128**2) + 2 * 131072 * 6144, rel=1e-3)
+
+
+@pytest.mark.parametrize("content", [JAMBA, MINIMAX_01])
+def test_a_few_new_tokens_are_a_prompt(config, content):
+    names = set(kernels(read_model(config(content)), decode(1000, 4, new_tokens=4))["kernel"])
+    assert "ssm_scan" in names and not names & {"decode_ssm_scan", "decode_ssm_conv"}
+
+
 def test_a_stage_has_whole_pairs_of_layers(config):
     model = read_model(config(LONGCAT | {"num_hidden_layers": 56}))
     assert len(kernels(model, decode(16), Parallel(pipeline=4))["stage"].unique()) == 4

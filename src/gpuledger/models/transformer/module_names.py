@@ -44,12 +44,8 @@ _ATTENTION_PARTS = {
     **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
     **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}, "output_gate": {"attn_gate_proj"}},
     **{"index_q_proj": {"index_q_proj"}, "index_k_proj": {"index_k_proj"}},
-    **{
-        "in_proj": {"ssm_in_proj"},
-        "out_proj": {"out_proj"},
-        "mamba": {"ssm_in_proj", "ssm_x_proj", "ssm_step_proj", "out_proj"},
-    },
-    **{"x_proj": {"ssm_x_proj"}, "dt_proj": {"ssm_step_proj"}},
+    "mamba": {"ssm_in_proj", "ssm_x_proj", "ssm_step_proj", "out_proj"},
+    **{"in_proj": {"ssm_in_proj"}, "x_proj": {"ssm_x_proj"}, "dt_proj": {"ssm_step_proj"}, "out_proj": {"out_proj"}},
     **{"query_key_value": {"qkv_proj"}, "dense": {"out_proj"}},
     **{"conv": {"ssm_in_proj", "out_proj"}, "conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
@@ -109,15 +105,12 @@ class _FormatRule:
         # Qwen3.5 calls the two kinds of attention differently, Kimi-K3 calls both self_attn.
         delta = group.attention if isinstance(group.attention, DeltaAttention) else None
         kind = self.module.partition(".")[0]
-        parts = group.attention.parts
-        if (
-            all(isinstance(part, StateSpace | SelectiveScan | ShortConvolution) for part in parts)
-            and kind == "self_attn"
-        ):
+        kinds = {type(part) for part in group.attention.parts}
+        if kind == "self_attn" and kinds <= {StateSpace, SelectiveScan, ShortConvolution}:
             return False
         if (kind == "conv") != isinstance(group.attention, ShortConvolution) and kind in ("conv", "mamba"):
             return False
-        if kind == "mamba" and not any(isinstance(part, StateSpace | SelectiveScan) for part in parts):
+        if kind == "mamba" and not kinds & {StateSpace, SelectiveScan}:
             return False
         return not ((kind == "self_attn" and delta and not delta.decay_rank) or (kind == "linear_attn" and not delta))
 

@@ -198,11 +198,8 @@ NEWER = {
     "jamba": ModelFamily(
         no_window,
         newer.jamba,
-        {
-            **{"num_key_value_heads": 8, "num_experts": 16, "num_experts_per_tok": 2, "mamba_d_state": 16},
-            **{"expert_layer_period": 2, "expert_layer_offset": 1, "attn_layer_period": 8, "attn_layer_offset": 4},
-            **{"mamba_d_conv": 4, "mamba_expand": 2},
-        },
+        # Without the keys of its layers a file is none of this architecture.
+        {"num_key_value_heads": 8},
         {"attention_bias": False},
         attention=recurrent.jamba,
     ),

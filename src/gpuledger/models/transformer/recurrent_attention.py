@@ -1,7 +1,7 @@
 """Kernels of layers with a state: the gated delta rule, lightning attention, the scan of Mamba-2, LFM2's convolution.
 
 Requests with one new token, or with a few behind a longer context, are decoding: their states are updated token by
-token, and written after each of them, so that drafts can be rejected. The time of the scan is taken to be that of its
+token, and written after each of them, so that drafts can be rejected. The time of a scan is taken to be that of its
 traffic, a lower bound for long prompts.
 """
 
@@ -116,11 +116,14 @@ def add_state_space(rows: KernelList, attention: StateSpace, by_kernel: dict[str
 
 
 def add_selective_scan(rows: KernelList, attention: SelectiveScan, by_kernel: dict[str, list]) -> None:
-    """Add a scan of Mamba-1, which applies the gate and keeps the state of a prompt on the chip (as vLLM's kernels)."""
+    """Add a scan of Mamba-1, which applies the gate and keeps the state of a prompt on the chip, as vLLM's kernels do.
+
+    More than one new token is a prompt.
+    """
     work, tokens, value = rows.work, rows.work.tokens, rows.value_bytes
     width, state, rank = attention.width // rows.parallel.tensor, attention.state, attention.step_rank
     rows.gemms(by_kernel["ssm_in_proj"], tokens)
-    _convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.conv_bias, 1, 1)
+    _convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.conv_bias, 1, 1, drafts=False)
     rows.gemms(by_kernel["ssm_x_proj"], tokens)
     rows.all_reduce(rank + 2 * state)
     for part, reader in ((rank, "ssm_step_proj"), (state, ""), (state, "")):
@@ -152,10 +155,15 @@ def add_short_convolution(rows: KernelList, attention: ShortConvolution, by_kern
     add_gate(rows, width, width)
 
 
-def _convolution(rows: KernelList, kernel: str, width: int, span: int, weights: int, heads: int, decays: int) -> None:
-    """Add a causal convolution over *span* tokens of *width* channels with *weights* parameters each."""
+def _convolution(
+    rows: KernelList, kernel: str, width: int, span: int, weights: int, heads: int, decays: int, drafts: bool = True
+) -> None:
+    """Add a causal convolution over *span* tokens of *width* channels with *weights* parameters each.
+
+    Without *drafts*, only requests with one new token are decoding.
+    """
     work, weight = rows.work, rows.plain_bytes(width * weights)
-    for decoding, own in split(rows, few(rows)).items():
+    for decoding, own in split(rows, few(rows) if drafts else False).items():
         if not own.any():
             continue
         requests, new = work.total(own), work.total(own * work.new_tokens)

@@ -189,7 +189,8 @@ def lightning(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windo
     listed = [kind == "full_attention" for kind in types] if types else keys.flags("attn_type_list", layers)
     if listed is None:
         raise keys.error("attn_type_list", "it is missing", "use a model's complete config.json")
-    # Scales of the two summands of a residual, of which a norm's output may be one; tokens of a chunk.
+    # Scales of the two summands of a residual; a norm's output may be one of them, so that a fused norm would write one
+    # stream less than is counted. Tokens of a chunk.
     keys.known |= {key for key in keys.content if key.endswith(("_alpha", "_beta", "_alpha_factor", "_beta_factor"))}
     keys.known |= {"postnorm", "shared_moe_mode", "block_size"}
     keys.fixed("shared_intermediate_size", 0, "shared experts")
