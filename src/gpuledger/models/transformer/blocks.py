@@ -206,6 +206,7 @@ class FeedForward(Block):
     gated: bool = True
     bias: bool = False
     stored_fused: bool = False
+    sparse: bool = False  # gates below a cut-off, which follows from their mean and deviation, are 0 (Gemma 3n)
 
     def linears(self, hidden: int, prefix: str = "", copies: int = 1) -> Iterator[Linear]:
         kernel = prefix + ("gate_up_proj" if self.gated else "up_proj")

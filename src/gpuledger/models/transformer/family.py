@@ -29,7 +29,8 @@ class ModelFamily:
     single : str
         The key that lists layers of which each is described on its own; empty: none.
     residuals : str
-        What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3), or empty.
+        What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3),
+        ``alternating`` (Gemma 3n), or empty.
     per_layer : str
         The key with the width of embeddings that every layer adds; empty: none.
     parallel : int

@@ -27,7 +27,10 @@ def _dense(rows: KernelList, block: FeedForward, prefix: str) -> None:
     tokens = rows.work.tokens
     *up, down = block.linears(rows.model.hidden, prefix)
     rows.gemms(up, tokens, "gate_up" in rows.fused or block.stored_fused)
-    _activation(rows, block, prefix, tokens, block.width // rows.parallel.tensor)
+    width = block.width // rows.parallel.tensor
+    if block.sparse:  # the mean and the deviation of a token's gates
+        rows.per_token("ffn_cutoff", width, width, 2)
+    _activation(rows, block, prefix, tokens, width)
     rows.gemms([down], tokens)
 
 

@@ -22,7 +22,8 @@ KERNELS = (
     *("image_patch_proj", "image_position", "image_pre_norm", *(f"image_{name}" for name in _LAYER_OF_IMAGE)),
     "image_all_reduce",
     *("embedding", "embedding_scale", "position_embedding", "draft_norm", "draft_proj"),
-    *("per_layer_embedding", "per_layer_model_proj", "per_layer_norm"),
+    *("per_layer_embedding", "per_layer_model_proj", "per_layer_norm", "altup_proj", "altup_scale"),
+    *("altup_norm", "altup_router", "altup_coefficients", "altup_predict"),
     *("hyper_proj", "hyper_sum", "residual_sum"),
     *("attn_norm", "qkv_proj", "q_proj", "k_proj", "v_proj", "qkv_a_proj", "q_a_proj", "kv_a_proj"),
     *("q_a_norm", "kv_a_norm", "q_b_proj", "kv_b_proj", "context_kv_b_proj", "q_absorb"),
@@ -46,11 +47,12 @@ KERNELS = (
     *("sparse_attention", "decode_sparse_attention", "value_absorb"),
     *("delta_norm", "attn_gate_proj", "attn_gate", "out_rope", "out_a_proj"),
     *("out_proj", "branch_add", "attn_post_norm", "attn_residual", "ffn_norm"),
-    *(*_ffn(""), "router", "router_topk", *_ffn("shared_"), "shared_gate", "shared_scale"),
+    *(*_ffn(""), "ffn_cutoff", "router", "router_topk", *_ffn("shared_"), "shared_gate", "shared_scale"),
     "latent_down_proj",
     *("expert_permute", *_ffn("expert_"), "expert_combine", "zero_experts", "latent_norm", "latent_up_proj"),
     *("shared_norm", "expert_norm", "expert_post_norm", "router_norm", "shared_add", "hyper_add"),
     *("ffn_post_norm", "ffn_residual", "per_layer_gate_proj", "per_layer_act", "per_layer_proj", "per_layer_post_norm"),
+    *("laurel_down_proj", "laurel_up_proj", "laurel_norm", "altup_correct", "altup_add", "altup_sum"),
     *("final_norm", "lm_head", "logit_softcap"),
     *("all_reduce", "all_gather", "all_to_all", "send"),
 )
@@ -58,7 +60,8 @@ KERNELS = (
 #: Kernels whose weights a quantised checkpoint leaves unquantised unless it says otherwise.
 UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_head", "router", "shared_gate"}) | {
     *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj", "ssm_x_proj", "ssm_step_proj"),
-    *("compress_proj", "index_compress_proj", "hyper_proj", "per_layer_embedding"),
+    *("compress_proj", "index_compress_proj", "hyper_proj", "per_layer_embedding", "altup_proj"),
+    *("altup_router", "altup_coefficients", "laurel_down_proj", "laurel_up_proj"),
     # Of vision towers: checkpoints leave them unquantised.
     *(f"image_{name}_proj" for name in ("patch", "qkv", "out", "gate_up", "up", "down", "merger")),
 }

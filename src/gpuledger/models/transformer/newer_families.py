@@ -25,9 +25,6 @@ _MAMBA = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamb
 
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
-    **dict.fromkeys(
-        ("gemma3n", "gemma3n_text"), "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)"
-    ),
     "phi4flash": "Mamba-1, and layers that share a cache",
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
@@ -194,6 +191,23 @@ NEWER = {
             **{"ffn_hidden_size": "intermediate_size", "expert_ffn_hidden_size": "moe_intermediate_size"},
             "moe_topk": "num_experts_per_tok",
         },
+    ),
+    "gemma3n_text": ModelFamily(
+        rules.window_but_every_nth,
+        newer.gemma3n,
+        {
+            **{"num_key_value_heads": 2, "head_dim": 256, "sliding_window": 512, "sliding_window_pattern": 5},
+            **{"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "num_kv_shared_layers": 15},
+        },
+        {"attention_bias": False},
+        qk_norm="head",
+        post_norms=True,
+        tied=True,
+        scaled_embedding=True,
+        attention=attention.gemma3n,
+        residuals="alternating",
+        per_layer="hidden_size_per_layer_input",
+        renamed={"intermediate_size": "intermediate_sizes"},
     ),
     "jamba": ModelFamily(
         no_window,

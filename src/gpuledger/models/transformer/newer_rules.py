@@ -108,3 +108,21 @@ def jamba(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward
         return [block] * layers
     routed = routed_experts(keys, "num_experts", "intermediate_size")
     return [routed if i % period == offset else block for i in range(layers)]
+
+
+def gemma3n(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Widths, and a share of gates that are 0, for all layers or for each of them (Gemma 3n)."""
+    widths = keys.value("intermediate_sizes")
+    widths = widths if isinstance(widths, list) else [widths] * layers
+    shares = keys.value("activation_sparsity_pattern", None)
+    # Without the key, of the first ten layers.
+    shares = [0.95 * (i < 10 < layers) for i in range(layers)] if shares is None else shares
+    shares = shares if isinstance(shares, list) else [shares] * layers
+    for key, listed in {"intermediate_sizes": widths, "activation_sparsity_pattern": shares}.items():
+        if len(listed) != layers:
+            raise keys.error(key, f"{len(listed)} values for {layers} layers", "correct one of them")
+    found = []
+    for width, share in zip(widths, shares, strict=True):
+        one = ConfigKeys({"width": width, "share": share}, keys.file, "intermediate_size, activation_sparsity_pattern")
+        found.append(replace(block, width=one.integer("width", MAX_WIDTH), sparse=bool(one.number("share", 0.0))))
+    return found
