@@ -71,6 +71,9 @@ def test_several_devices_sum_the_low_rank_block_too(config):
     frame = kernels(read_model(config(E4B)), decode(100, 8), Parallel(tensor=2))
     assert frame[(frame["kernel"] == "all_reduce") & (frame["layers"] >= 0)]["count"].sum() == 3 * 35
     assert frame[frame["kernel"] == "laurel_down_proj"]["n"].unique().tolist() == [32]
+    # Streams' projections are split and collected, as vLLM does; and the logits.
+    assert frame[frame["kernel"] == "altup_proj"]["n"].tolist() == [1024] * 6
+    assert frame[frame["kernel"] == "all_gather"]["n"].tolist() == [2048] * 6 + [262400]
     # Stages pass all streams on.
     sent = kernels(read_model(config(E4B)), decode(100, 8), Parallel(pipeline=2)).set_index("kernel").loc["send"]
     assert sent["n"] == 4 * 2048

@@ -7,7 +7,9 @@ from gpuledger.models.transformer.rows import KernelList
 def add_stream_projections(rows: KernelList, residuals: AlternatingUpdates) -> None:
     """Add the projections of all streams but the first, scaled to its size: from the embedding, or for the head."""
     hidden, others = rows.model.hidden, residuals.streams - 1
-    rows.gemms(residuals.final_linears(hidden)[:others], rows.work.tokens, fuse=False)
+    for linear in residuals.final_linears(hidden)[:others]:
+        rows.gemms([linear], rows.work.tokens)
+        rows.all_gather(rows.work.tokens, hidden)
     rows.per_token("altup_scale", hidden, 2 * hidden, hidden, count=others)
 
 

@@ -96,7 +96,8 @@ class AlternatingUpdates:
         return 3 * hidden
 
     def final_linears(self, hidden: int) -> list[Linear]:
-        return [Linear("altup_proj", "altup_proj", hidden, hidden)] * (2 * (self.streams - 1))
+        one = Linear("altup_proj", "altup_proj", hidden, hidden, False, "columns", hidden)
+        return [one] * (2 * (self.streams - 1))
 
     def sent(self, layers: int) -> int:
         """Return the streams that a pipeline stage passes on after so many *layers*."""
