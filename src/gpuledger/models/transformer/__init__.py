@@ -84,23 +84,28 @@ format that the following GEMM reads (``Precision.operands``).
 the text model's with ``image_`` before their names, image_post_norm, image_pool, image_merger_norm, image_merger_proj,
 image_merger_act, image_insert, image_all_reduce; embedding, embedding_scale, position_embedding, per_layer_embedding,
 per_layer_model_proj and per_layer_norm (of models whose layers have embeddings of their own; after each layer
-per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), of a draft layer draft_norm and draft_proj;
-per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write (rope_kv_write), attention,
-decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act,
-down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or
-q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb, value_absorb; with an indexer index_q_proj, index_k_proj,
-index_weights_proj, index_rope, index_scores (decode_index_scores), index_topk, and sparse_attention
-(decode_sparse_attention), which DeepSeek-V4 has in all layers; with a compressed past compress_proj, compress_pool,
-index_compress_proj, index_compress_pool, out_rope, out_a_proj; for linear attention delta_in_proj,
-delta_gates_proj, delta_decay_proj, delta_gate_proj, delta_conv (decode_delta_conv), delta_rule (decode_delta_rule),
-delta_norm, or ssm_in_proj, ssm_conv (decode_ssm_conv), ssm_scan (decode_ssm_scan), ssm_norm, or (LFM2)
-ssm_in_proj, attn_gate, ssm_conv, attn_gate; attn_gate_proj, attn_gate;
-in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of hyper-connections), or residual_sum beside them
-(snapshots of the stream); with experts router_norm, latent_down_proj, router, router_topk, shared_gate_up_proj (…),
-shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm, expert_norm, expert_permute, expert_gate_up_proj
-(…), expert_act, expert_down_proj, expert_combine, latent_norm, expert_post_norm, latent_up_proj, shared_add;
-final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
-softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
+per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), altup_proj and altup_scale (of several
+streams; before each layer altup_norm, altup_router, altup_coefficients, altup_predict, laurel_down_proj,
+laurel_up_proj, laurel_norm, behind it altup_norm, altup_router, altup_coefficients, altup_correct, altup_add, at the
+end altup_sum), of a draft layer draft_norm and draft_proj; per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj),
+qk_norm, rope, kv_write (rope_kv_write), attention, decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm,
+gate_up_proj (gate_proj, up_proj), ffn_cutoff, ffn_act, down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj
+(q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb,
+value_absorb; with an indexer index_q_proj, index_k_proj, index_weights_proj, index_rope, index_scores
+(decode_index_scores), index_topk, and sparse_attention (decode_sparse_attention), which DeepSeek-V4 has in all layers;
+with a compressed past compress_proj, compress_pool, index_compress_proj, index_compress_pool, out_rope, out_a_proj; for
+linear attention delta_in_proj, delta_gates_proj, delta_decay_proj, delta_gate_proj, delta_conv (decode_delta_conv),
+delta_rule (decode_delta_rule), delta_norm, or ssm_in_proj, ssm_scale, ssm_conv (decode_ssm_conv), ssm_scan
+(decode_ssm_scan), ssm_norm, or (lightning attention, a scan with fixed decays) qkv_proj, ssm_act, ssm_scan
+(decode_ssm_scan), ssm_norm, attn_gate_proj, attn_gate, or (Mamba-1) ssm_in_proj, ssm_conv, ssm_x_proj, ssm_norm,
+ssm_step_proj, ssm_scan, or (LFM2) ssm_in_proj, attn_gate, ssm_conv, attn_gate; of attention beside Mamba-2 the kernels
+of both, branch_add; attn_gate_proj, attn_gate; in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of
+hyper-connections), or residual_sum beside them (snapshots of the stream); with experts router_norm, latent_down_proj,
+router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm,
+expert_norm, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, zero_experts,
+latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
+all_to_all, send. Unfused attention is attention_scores, softmax, attention_values (decode_attention_scores,
+decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, the preparation of images
 (decoding, resizing), videos and audio (:func:`read_model` accepts models that take them). Layers of multi-token

@@ -18,8 +18,21 @@ from gpuledger.models.transformer.latent_blocks import CompressedAttention, Late
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
-from gpuledger.models.transformer.recurrent_attention import add_delta, add_short_convolution, add_state_space
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_attention import (
+    add_delta,
+    add_lightning,
+    add_selective_scan,
+    add_short_convolution,
+    add_state_space,
+)
+from gpuledger.models.transformer.recurrent_blocks import (
+    AttentionBesideMamba,
+    DeltaAttention,
+    LightningAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 from gpuledger.models.transformer.rows import KernelList
 from gpuledger.models.transformer.workloads import Workload
 
@@ -43,11 +56,15 @@ def attention_kernels(
 
 def add_attention(rows: KernelList, group: Layers) -> None:
     """Add the kernels between the norm before attention and the residual add."""
-    by_kernel: dict[str, list] = {}
-    for linear in group.attention.linears(rows.model.hidden):
-        by_kernel.setdefault(linear.kernel, []).append(linear)
-    _KERNELS[type(group.attention)](rows, group.attention, by_kernel)
-    rows.gemms(by_kernel["out_proj"], rows.work.tokens)
+    hidden, parts = rows.model.hidden, group.attention.parts
+    for part in parts:
+        by_kernel: dict[str, list] = {}
+        for linear in part.linears(hidden):
+            by_kernel.setdefault(linear.kernel, []).append(linear)
+        _KERNELS[type(part)](rows, part, by_kernel)
+        rows.gemms(by_kernel["out_proj"], rows.work.tokens)
+    if len(parts) > 1:
+        rows.per_token("branch_add", hidden, len(parts) * hidden, hidden)
 
 
 def first_attention_kernel(attention: object) -> str:
@@ -100,14 +117,15 @@ _KERNELS = {
     LatentAttention: add_latent,
     CompressedAttention: add_compressed,
     DeltaAttention: add_delta,
+    LightningAttention: add_lightning,
     StateSpace: add_state_space,
+    SelectiveScan: add_selective_scan,
     ShortConvolution: add_short_convolution,
 }
 _FIRST = {
-    Attention: "qkv_proj",
+    **dict.fromkeys((Attention, AttentionBesideMamba, LightningAttention), "qkv_proj"),
     LatentAttention: "qkv_a_proj",
     CompressedAttention: "qkv_a_proj",
     DeltaAttention: "delta_in_proj",
-    StateSpace: "ssm_in_proj",
-    ShortConvolution: "ssm_in_proj",
+    **dict.fromkeys((StateSpace, SelectiveScan, ShortConvolution), "ssm_in_proj"),
 }

@@ -187,8 +187,22 @@ def gemma4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
         shared_value=shared,
         rotary_dim=_rotated(keys, share, dim),
     )
-    every = _per_window(full, windows, sliding)
-    # The last layers read what the last layer of their kind before them has cached.
+    return _sharing(keys, _per_window(full, windows, sliding), windows)
+
+
+def gemma3n(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """All layers are alike but for the window; the last ones share keys and values."""
+    one = replace(grouped_attention(keys, family, hidden), value_norm=True)
+    keys.integer("hidden_size_per_layer_input", MAX_WIDTH)
+    keys.fixed("altup_active_idx", 0, "another stream that layers read")
+    keys.fixed("altup_correct_scale", True, "no scale of the corrected stream")
+    # A limit while training.
+    keys.known |= {"altup_coef_clip", "altup_lr_multiplier", "vocab_size_per_layer_input"}
+    return _sharing(keys, _per_window(one, windows), windows)
+
+
+def _sharing(keys: ConfigKeys, every: list[Block], windows: Windows) -> list[Block]:
+    """Let the last layers read what the last layer of their kind before them has cached."""
     first = len(windows) - keys.integer("num_kv_shared_layers", len(windows), 0, low=0)
     if first < len(windows) and not {*every[first:]} <= {*every[:first]}:
         raise keys.error("num_kv_shared_layers", "no earlier layer has keys and values to share", "correct it")

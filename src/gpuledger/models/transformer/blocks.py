@@ -62,6 +62,11 @@ class Block:
     state_bytes = 0
     period = 1
 
+    @property
+    def parts(self) -> tuple["Block", ...]:
+        """Blocks side by side that it is made of: most often itself."""
+        return (self,)
+
     def cache_bytes(self, context: np.ndarray, bits: int, tensor: int = 1) -> np.ndarray:
         """Return the cache of one request on one of *tensor* devices, without its state.
 
@@ -201,6 +206,7 @@ class FeedForward(Block):
     gated: bool = True
     bias: bool = False
     stored_fused: bool = False
+    sparse: bool = False  # gates below a cut-off, which follows from their mean and deviation, are 0 (Gemma 3n)
 
     def linears(self, hidden: int, prefix: str = "", copies: int = 1) -> Iterator[Linear]:
         kernel = prefix + ("gate_up_proj" if self.gated else "up_proj")
@@ -226,12 +232,22 @@ class Experts(Block):
     latent_norm: bool = False  # the routed experts' output is normalised before it is projected back (Kimi-K3)
     own_norms: bool = False  # router, shared and routed experts have norms of their own (Gemma 4)
     post_norm: bool = False  # the sum of shared and routed experts is normalised (A.X-K1)
+    #: Experts among which the router chooses, too, and which pass a token on as it is; *active* is then the mean of
+    #: those that compute (LongCat-Flash).
+    zero: int = 0
+    #: The routed experts' output is added behind the next layer, so that it is no part of the shared block's sum.
+    shortcut: bool = False
+
+    @property
+    def choices(self) -> int:
+        """Experts that the router chooses for a token, with those that pass it on."""
+        return self.active * (self.experts + self.zero) // self.experts
 
     def expert_linears(self, hidden: int) -> Iterator[Linear]:
         return self.expert.linears(self.latent or hidden, "expert_", self.experts)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
-        yield Linear("router", "router", self.experts, hidden, self.router_bias)
+        yield Linear("router", "router", self.experts + self.zero, hidden, self.router_bias)
         if self.shared:
             yield from self.shared.linears(hidden, "shared_")
         if self.shared_gate:

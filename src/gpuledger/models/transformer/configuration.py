@@ -36,9 +36,13 @@ _MIRRORED = re.compile(r".*/huggingface\.co/([^/]+)/([^/]+)/resolve/main")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WORD = re.compile(r"[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
-_NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"} | {
-    "kimi_vl": "deepseek_v3"
-}
+_NESTED = {
+    "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
+    "minimax_m3_vl": "minimax_m3",
+    "step3p7": "step3p5",
+} | {"kimi_vl": "deepseek_v3"}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
 _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"), "qwen2") | {
     **{"qwen3_omni_moe_text": "qwen3_moe", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe"},
@@ -139,6 +143,7 @@ def read_model(
     if family.positions and positions is None:
         raise keys.error("max_position_embeddings", "it is missing", "use a model's complete config.json")
     softcap = keys.number("final_logit_softcapping", None) is not None
+    side_vocab = keys.integer("vocab_size_per_layer_input", MAX_VOCAB, 0) if layers[0].per_layer else 0
     precision, layers = read_precision(outer if outer.content.get("quantization_config") else keys, outer, layers)
     strange = _unknown_keys(keys, outer, bool(inside))
     if treat_as is not None:
@@ -162,6 +167,7 @@ def read_model(
         layers=layers,
         tied=tied,
         norm_bias=family.norm_bias,
+        per_layer_vocab=side_vocab,
         positions=positions if family.positions else 0,
         max_positions=positions,
         scaled_embedding=family.scaled_embedding,

@@ -29,11 +29,14 @@ class ModelFamily:
     single : str
         The key that lists layers of which each is described on its own; empty: none.
     residuals : str
-        What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3), or empty.
+        What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3),
+        ``alternating`` (Gemma 3n), or empty.
     per_layer : str
         The key with the width of embeddings that every layer adds; empty: none.
     parallel : int
         Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
+    pairs : bool
+        ``num_layers`` counts pairs of layers (LongCat-Flash).
     renamed : mapping
         The architecture's own key names, and the usual ones.
 
@@ -61,4 +64,5 @@ class ModelFamily:
     norm_bias: bool = False
     tied: bool = False
     scaled_embedding: bool = False
+    pairs: bool = False
     renamed: Mapping = field(default_factory=dict)

@@ -27,7 +27,10 @@ def _dense(rows: KernelList, block: FeedForward, prefix: str) -> None:
     tokens = rows.work.tokens
     *up, down = block.linears(rows.model.hidden, prefix)
     rows.gemms(up, tokens, "gate_up" in rows.fused or block.stored_fused)
-    _activation(rows, block, prefix, tokens, block.width // rows.parallel.tensor)
+    width = block.width // rows.parallel.tensor
+    if block.sparse:  # the mean and the deviation of a token's gates
+        rows.per_token("ffn_cutoff", width, width, 2)
+    _activation(rows, block, prefix, tokens, width)
     rows.gemms([down], tokens)
 
 
@@ -43,7 +46,8 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     if ffn.own_norms:
         rows.norm("router_norm", hidden)
     rows.gemms([router], tokens)
-    rows.elementwise("router_topk", tokens, ffn.experts, tokens * (ffn.experts * value), tokens * (ffn.active * 8))
+    scores = ffn.experts + ffn.zero
+    rows.elementwise("router_topk", tokens, scores, tokens * (scores * value), tokens * (ffn.choices * 8))
     if ffn.shared:
         _dense(rows, ffn.shared, "shared_")
     if ffn.shared_gate:
@@ -86,6 +90,9 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     rows.elementwise("expert_combine", own, hidden, returned * (hidden * value), own * (hidden * value))
     if spread:
         rows.all_gather(tokens, hidden)
+    if ffn.zero:  # the token itself, times the sum of the weights of experts that pass it on; then the sum of both
+        rows.per_token("zero_experts", hidden, hidden, hidden)
+        rows.per_token("zero_experts", hidden, 2 * hidden, hidden)
     if ffn.latent_norm:
         if not spread:  # partial sums cannot be normalised
             rows.all_reduce(hidden)

@@ -6,13 +6,20 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
+from gpuledger.models.transformer.alternating import (
+    add_block_output,
+    add_correction,
+    add_low_rank,
+    add_prediction,
+    add_stream_projections,
+)
 from gpuledger.models.transformer.attention import add_attention, first_attention_kernel
 from gpuledger.models.transformer.blocks import Experts, Linear, Nothing
 from gpuledger.models.transformer.feed_forward import add_feed_forward, first_kernel
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
-from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
+from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, HyperConnections
 from gpuledger.models.transformer.routing import Load, as_load
 from gpuledger.models.transformer.rows import KernelList
 from gpuledger.models.transformer.vision_kernels import add_vision
@@ -115,6 +122,8 @@ def _add_embedding(rows: KernelList) -> None:
         gather("position_embedding", model.positions, 1, tokens * TOKEN_ID_BYTES + stream)
     if width := model.layers[0].per_layer * model.layer_count:
         _add_layer_embeddings(rows, width)
+    if isinstance(model.residuals, AlternatingUpdates) and not model.drafts:
+        add_stream_projections(rows, model.residuals)
     if model.drafts:
         _add_norm(rows, "draft_norm", "draft_proj", False, 2)
         rows.gemms([model.embeddings[0]], tokens)
@@ -126,7 +135,7 @@ def _add_layer_embeddings(rows: KernelList, width: int) -> None:
     stream = tokens * (width * value)
     table, projection = (linear for linear in model.embeddings if linear.kernel.startswith("per_layer"))
     weights = rows.precision.format_of(table.kernel)
-    weight = -(-np.minimum(tokens, model.vocab) // rows.parallel.tensor) * weights.matrix_bytes(1, width)
+    weight = -(-np.minimum(tokens, table.outputs) // rows.parallel.tensor) * weights.matrix_bytes(1, width)
     read = tokens * TOKEN_ID_BYTES
     rows.elementwise(table.kernel, tokens, width, read, stream, weight=weight, stored=weights.values)
     rows.all_reduce(width)
@@ -140,6 +149,8 @@ def _add_layer_embedding(rows: KernelList, group: Layers) -> None:
     tokens, width = rows.work.tokens, group.per_layer
     gate, projection = list(group.linears(rows.model.hidden))[-2:]
     _add_residual(rows, "ffn_residual", rows.count)
+    if isinstance(group.residuals, AlternatingUpdates):
+        add_correction(rows, group.residuals)
     rows.gemms([gate], tokens)
     rows.per_token("per_layer_act", width, 2 * width, width, projection.kernel)
     rows.gemms([projection], tokens)
@@ -165,12 +176,15 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     fused, count, plain = "residual_norm" in rows.fused, rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
     alone = (int(numbers.start in group.numbers) if fused else count) if plain else count
-    attends, feeds = (not isinstance(block, Nothing) for block in (group.attention, group.ffn))
+    feeds = not isinstance(group.ffn, Nothing)
+    attends = 0 if isinstance(group.attention, Nothing) else len(group.attention.parts)
     if attends:
         reader = first_attention_kernel(group.attention)
         _add_input(rows, group, numbers, 0)
         _add_norm(rows, "attn_norm", reader, False, alone)
         _add_norm(rows, "attn_norm", reader, True, count - alone)
+        if isinstance(group.residuals, AlternatingUpdates):
+            add_low_rank(rows, group.residuals)
         add_attention(rows, group)
         if group.post_norms:
             _add_norm(rows, "attn_post_norm", "", False, count)
@@ -188,8 +202,9 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
     sums = attends + (feeds and not (spread and not group.ffn.shared))
     sums = min(sums, 1) if group.parallel else sums
-    # Norms of their own cannot read the partial sums of shared and routed experts.
-    sums += isinstance(group.ffn, Experts) and group.ffn.own_norms and not spread
+    # Norms of their own cannot read the partial sums of shared and routed experts; a shortcut parts the two.
+    sums += isinstance(group.ffn, Experts) and (group.ffn.own_norms or group.ffn.shortcut) and not spread
+    sums += isinstance(group.residuals, AlternatingUpdates)
     rows.all_reduce(rows.model.hidden, sums * count)
     if feeds and (group.post_norms or (isinstance(group.ffn, Experts) and group.ffn.post_norm)):
         _add_norm(rows, "ffn_post_norm", "", False, count)
@@ -202,7 +217,9 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
 def _add_input(rows: KernelList, group: Layers, numbers: range, block: int) -> None:
     """Add what makes the input of a block, 0 (attention) or 1 (feed-forward), of something else than one sum."""
     hidden, residuals = rows.model.hidden, group.residuals
-    if isinstance(residuals, HyperConnections):
+    if isinstance(residuals, AlternatingUpdates) and not block:
+        add_prediction(rows, residuals)
+    elif isinstance(residuals, HyperConnections):
         _add_streams_sum(rows, residuals, list(residuals.linears(hidden))[block])
     elif isinstance(residuals, BlockResiduals):
         read = [residuals.snapshots(number)[block] + 1 for number in group.numbers if number in numbers]
@@ -223,6 +240,8 @@ def _add_output(rows: KernelList, group: Layers, kernel: str, count: int) -> Non
         hidden = rows.model.hidden
         streams = group.residuals.streams * hidden
         rows.per_token("hyper_add", hidden, streams + hidden + group.residuals.width, streams)
+    elif isinstance(group.residuals, AlternatingUpdates):
+        add_block_output(rows, group.residuals, kernel)
     else:
         _add_residual(rows, kernel, rows.count if group.residuals else count)
 
@@ -231,6 +250,9 @@ def _add_head(rows: KernelList) -> None:
     model, tokens, tensor = rows.model, rows.work.logit_tokens, rows.parallel.tensor
     if isinstance(model.residuals, HyperConnections):
         _add_streams_sum(rows, model.residuals, model.residuals.final_linears(model.hidden)[0])
+    elif isinstance(model.residuals, AlternatingUpdates):
+        add_stream_projections(rows, model.residuals)
+        rows.per_token("altup_sum", model.hidden, model.residuals.streams * model.hidden, model.hidden)
     elif model.residuals:
         sources = -(-model.layer_count // model.residuals.every) + 1
         read = tokens * (sources * model.hidden * rows.value_bytes)

@@ -10,7 +10,7 @@ from gpuledger.models.transformer.family_rules import routed_experts
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.recurrent_blocks import StateSpace
-from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
+from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, HyperConnections
 
 
 def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
@@ -19,7 +19,11 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
         return _group(_single_blocks(keys))
     if family.single:
         return _group(_described_blocks(keys, hidden))
-    count = keys.integer("num_hidden_layers", MAX_LAYERS)
+    if family.pairs:
+        count = 2 * keys.integer("num_layers", MAX_LAYERS // 2)
+        keys.fixed("num_hidden_layers", count, "not two for each of num_layers")
+    else:
+        count = keys.integer("num_hidden_layers", MAX_LAYERS)
     windows = family.window(keys, count)
     attentions = family.attention(keys, family, hidden, windows)
     keys.choice("hidden_activation" if keys.content.get("hidden_activation") else "hidden_act", ACTIVATIONS, "silu")
@@ -43,9 +47,13 @@ def _parallel_norms(keys: ConfigKeys, family: ModelFamily) -> int:
     return keys.integer("num_ln_in_parallel_attn", 2, 2)  # Falcon-40B: one for each block
 
 
-def _residuals(keys: ConfigKeys, family: ModelFamily) -> HyperConnections | BlockResiduals | None:
+def _residuals(keys: ConfigKeys, family: ModelFamily) -> HyperConnections | BlockResiduals | AlternatingUpdates | None:
     if family.residuals == "hyper":
         return HyperConnections(keys.integer("hc_mult", MAX_HEADS, 4))
+    if family.residuals == "alternating":
+        return AlternatingUpdates(
+            keys.integer("altup_num_inputs", MAX_HEADS, low=2), keys.integer("laurel_rank", MAX_WIDTH)
+        )
     every = keys.integer("attn_res_block_size", MAX_LAYERS, None) if family.residuals else None
     return BlockResiduals(every) if every else None
 
@@ -53,7 +61,7 @@ def _residuals(keys: ConfigKeys, family: ModelFamily) -> HyperConnections | Bloc
 def _group(
     layers: Iterable[tuple[Block, Block]],
     post_norms: bool = False,
-    residuals: HyperConnections | BlockResiduals | None = None,
+    residuals: HyperConnections | BlockResiduals | AlternatingUpdates | None = None,
     parallel: int = 0,
     per_layer: int = 0,
 ) -> tuple[Layers, ...]:

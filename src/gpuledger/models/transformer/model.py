@@ -12,8 +12,15 @@ from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward,
 from gpuledger.models.transformer.image_sizes import Images
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
-from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
+from gpuledger.models.transformer.recurrent_blocks import (
+    AttentionBesideMamba,
+    DeltaAttention,
+    LightningAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
+from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, HyperConnections
 from gpuledger.models.transformer.vision import VisionTower
 
 
@@ -27,12 +34,21 @@ class Layers:
 
     numbers: tuple[int, ...]
     attention: (
-        Attention | LatentAttention | CompressedAttention | DeltaAttention | StateSpace | ShortConvolution | Nothing
+        Attention
+        | LatentAttention
+        | CompressedAttention
+        | DeltaAttention
+        | LightningAttention
+        | StateSpace
+        | SelectiveScan
+        | AttentionBesideMamba
+        | ShortConvolution
+        | Nothing
     )
     ffn: FeedForward | Experts | Nothing
     post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)
     formats: tuple[tuple[str, str, str | None], ...] = ()
-    residuals: HyperConnections | BlockResiduals | None = None
+    residuals: HyperConnections | BlockResiduals | AlternatingUpdates | None = None
     per_layer: int = 0  # width of the embeddings that a layer adds after its blocks (Gemma 4's small models)
     parallel: int = 0  # norms of layers whose blocks read the same input and are added together (Falcon, Cohere)
 
@@ -80,6 +96,8 @@ class Model:
         The LM head shares the embedding's weights.
     norm_bias : bool
         Norms are LayerNorms with a bias; otherwise RMSNorms.
+    per_layer_vocab : int
+        Rows of the embeddings that layers add, if not `vocab`; else 0.
     positions : int
         Number of learned position embeddings; 0: none.
     max_positions : int or None
@@ -105,6 +123,7 @@ class Model:
     layers: tuple[Layers, ...]
     tied: bool = False
     norm_bias: bool = False
+    per_layer_vocab: int = 0
     positions: int = 0
     max_positions: int | None = None
     scaled_embedding: bool = False
@@ -134,11 +153,12 @@ class Model:
             attention = replace(attention, indexer=replace(indexer, own=True))
         elif isinstance(attention, Attention):
             attention = replace(attention, own_keys=True)
-        layer = replace(last, numbers=(0,), attention=attention, per_layer=0)
+        residuals = None if isinstance(last.residuals, AlternatingUpdates) else last.residuals
+        layer = replace(last, numbers=(0,), attention=attention, per_layer=0, residuals=residuals)
         return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True, vision=None)
 
     @property
-    def residuals(self) -> HyperConnections | BlockResiduals | None:
+    def residuals(self) -> HyperConnections | BlockResiduals | AlternatingUpdates | None:
         """What replaces the sum of the residual stream, if anything."""
         return self.layers[0].residuals
 
@@ -176,7 +196,9 @@ class Model:
             return (Linear("draft_proj", "draft_proj", self.hidden, 2 * self.hidden), *sums)
         tables = [Linear("embedding", "embedding", self.vocab, self.hidden), *sums]
         if width := self.layers[0].per_layer * self.layer_count:
-            tables.append(Linear("per_layer_embedding", "per_layer_embedding", self.vocab, width))
+            tables.append(
+                Linear("per_layer_embedding", "per_layer_embedding", self.per_layer_vocab or self.vocab, width)
+            )
             tables.append(Linear("per_layer_model_proj", "per_layer_model_proj", width, self.hidden))
         if self.positions:
             tables.append(Linear("position_embedding", "position_embedding", self.positions, self.hidden))

@@ -12,7 +12,7 @@ from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 from gpuledger.models.transformer.precision import Precision, number_format
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
 
 Formats = tuple[str, str | None]
 
@@ -26,7 +26,7 @@ _MODULES = (
     (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
     (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
     (r"mixer\.(in_proj|out_proj|q_proj|k_proj|v_proj|o_proj|conv1d)", "attention"),
-    (r"mamba(\.(in_proj|out_proj|conv1d))?", "attention"),
+    (r"mamba(\.(in_proj|x_proj|dt_proj|out_proj|conv1d))?", "attention"),
     (r"conv(\.(in_proj|out_proj|conv))?", "attention"),
     (rf"(mlp\.)?shared_mlp(\.({_PROJECTIONS}))?", "shared_mlp"),
     (rf"block_sparse_moe\.({_PROJECTIONS})", "expert_"),
@@ -42,9 +42,10 @@ _ATTENTION_PARTS = {
     **{"indexer": {"index_q_proj", "index_k_proj"}, "wq_b": {"index_q_proj"}, "wk": {"index_k_proj"}},
     **{"weights_proj": {"index_weights_proj"}, "in_proj_qkv": {"delta_in_proj"}, "in_proj_z": {"delta_in_proj"}},
     **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
-    **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}},
+    **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}, "output_gate": {"attn_gate_proj"}},
     **{"index_q_proj": {"index_q_proj"}, "index_k_proj": {"index_k_proj"}},
-    **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}, "mamba": {"ssm_in_proj", "out_proj"}},
+    "mamba": {"ssm_in_proj", "ssm_x_proj", "ssm_step_proj", "out_proj"},
+    **{"in_proj": {"ssm_in_proj"}, "x_proj": {"ssm_x_proj"}, "dt_proj": {"ssm_step_proj"}, "out_proj": {"out_proj"}},
     **{"query_key_value": {"qkv_proj"}, "dense": {"out_proj"}},
     **{"conv": {"ssm_in_proj", "out_proj"}, "conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
@@ -104,11 +105,12 @@ class _FormatRule:
         # Qwen3.5 calls the two kinds of attention differently, Kimi-K3 calls both self_attn.
         delta = group.attention if isinstance(group.attention, DeltaAttention) else None
         kind = self.module.partition(".")[0]
-        if isinstance(group.attention, StateSpace | ShortConvolution) and kind == "self_attn":
+        kinds = {type(part) for part in group.attention.parts}
+        if kind == "self_attn" and kinds <= {StateSpace, SelectiveScan, ShortConvolution}:
             return False
         if (kind == "conv") != isinstance(group.attention, ShortConvolution) and kind in ("conv", "mamba"):
             return False
-        if kind == "mamba" and not isinstance(group.attention, StateSpace):
+        if kind == "mamba" and not kinds & {StateSpace, SelectiveScan}:
             return False
         return not ((kind == "self_attn" and delta and not delta.decay_rank) or (kind == "linear_attn" and not delta))
 

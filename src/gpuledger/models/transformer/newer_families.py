@@ -21,16 +21,10 @@ _GRANITE_SWA = {"window": rules.window_listed, "attention": attention.granite_sw
 _GRANITE_SWA["scaled_embedding"] = True
 _LFM2 = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
 _CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "tied": True}
+_MAMBA = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4}
 
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
-    "falcon_h1": "attention beside Mamba-2 in one layer",
-    **dict.fromkeys(
-        ("gemma3n", "gemma3n_text"), "several residual streams (AltUp) and low-rank blocks beside them (LAuReL)"
-    ),
-    "jamba": "Mamba-1",
-    "longcat_flash": "experts that compute nothing, and two attentions in one layer",
-    **dict.fromkeys(("minimax", "minimax_text_01", "minimax_m1"), "lightning attention"),
     "phi4flash": "Mamba-1, and layers that share a cache",
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
@@ -178,6 +172,61 @@ NEWER = {
     ),
     "lfm3": ModelFamily(
         no_window, dense, {"use_attention_gate": True}, post_norms="use_sandwich_norm", renamed=_LFM2, **_CONVOLUTIONS
+    ),
+    "falcon_h1": ModelFamily(
+        no_window,
+        dense,
+        {"num_key_value_heads": 8, "mamba_d_ssm": 1024, **_MAMBA},
+        {"attention_bias": False, "mlp_bias": False, "sliding_window": None},
+        attention=recurrent.falcon_h1,
+        scaled_embedding=True,
+    ),
+    "longcat_flash": ModelFamily(
+        no_window,
+        newer.longcat,
+        {**_DEEPSEEK, "zero_expert_num": 256},
+        attention=attention.latent,
+        pairs=True,
+        renamed={
+            **{"ffn_hidden_size": "intermediate_size", "expert_ffn_hidden_size": "moe_intermediate_size"},
+            "moe_topk": "num_experts_per_tok",
+        },
+    ),
+    "gemma3n_text": ModelFamily(
+        rules.window_but_every_nth,
+        newer.gemma3n,
+        {
+            **{"num_key_value_heads": 2, "head_dim": 256, "sliding_window": 512, "sliding_window_pattern": 5},
+            **{"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "num_kv_shared_layers": 15},
+        },
+        {"attention_bias": False},
+        qk_norm="head",
+        post_norms=True,
+        tied=True,
+        scaled_embedding=True,
+        attention=attention.gemma3n,
+        residuals="alternating",
+        per_layer="hidden_size_per_layer_input",
+        renamed={"intermediate_size": "intermediate_sizes"},
+    ),
+    "jamba": ModelFamily(
+        no_window,
+        newer.jamba,
+        # Without the keys of its layers a file is none of this architecture.
+        {"num_key_value_heads": 8},
+        {"attention_bias": False},
+        attention=recurrent.jamba,
+    ),
+    # MiniMax-Text-01 and MiniMax-M1.
+    **dict.fromkeys(
+        ("minimax", "minimax_text_01", "minimax_m1"),
+        ModelFamily(
+            no_window,
+            rules.all_routed("num_local_experts"),
+            {"num_key_value_heads": 8},
+            {"attention_bias": False},
+            attention=recurrent.lightning,
+        ),
     ),
     # OLMo Hybrid.
     "olmo_hybrid": ModelFamily(

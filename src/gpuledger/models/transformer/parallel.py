@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
 from gpuledger.models.transformer.latent_blocks import CompressedAttention
 from gpuledger.models.transformer.model import Model
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
 
 MAX_DEVICES = 2**16
 
@@ -77,25 +77,32 @@ class Parallel:
         if self.pipeline > model.layer_count:
             problem = f"{self.pipeline} stages for {model.layer_count} layers"
             raise InputError(model.name, "parallel.pipeline", problem, "use at most as many stages as layers")
+        shortcut = any(isinstance(group.ffn, Experts) and group.ffn.shortcut for group in model.layers)
+        if shortcut and any(len(stage) % 2 for stage in self.stages(model.layer_count)):
+            problem = f"a stage of {self.pipeline} would end between two layers that belong together"
+            raise InputError(model.name, "parallel.pipeline", problem, "use a divisor of half of the layers")
         for group in model.layers:
-            attention, ffn = group.attention, group.ffn
+            ffn = group.ffn
             shared = []
-            if not isinstance(attention, Nothing):
-                named = {StateSpace: "heads of the state space", ShortConvolution: "channels of the convolution"}
-                shared.append((named.get(type(attention), "query heads"), attention.heads, self.tensor))
-            if isinstance(attention, CompressedAttention):
-                shared.append(("groups of heads", attention.out_groups, self.tensor))
-            if isinstance(attention, StateSpace):
-                shared.append(("its groups", max(attention.groups, self.tensor), min(attention.groups, self.tensor)))
-            if isinstance(attention, DeltaAttention):
-                shared.append(("value heads", attention.value_heads, self.tensor))
-            if isinstance(attention, Attention):
-                few = attention.kv_heads < self.tensor
-                shared.append(
-                    ("devices per key/value head", self.tensor, attention.kv_heads)
-                    if few
-                    else ("key/value heads", attention.kv_heads, self.tensor)
-                )
+            for attention in group.attention.parts:
+                if not isinstance(attention, Nothing):
+                    named = {StateSpace: "heads of the state space", ShortConvolution: "channels of the convolution"}
+                    named[SelectiveScan] = "channels of the scan"
+                    shared.append((named.get(type(attention), "query heads"), attention.heads, self.tensor))
+                if isinstance(attention, CompressedAttention):
+                    shared.append(("groups of heads", attention.out_groups, self.tensor))
+                if isinstance(attention, StateSpace):
+                    groups = sorted((attention.groups, self.tensor), reverse=True)
+                    shared.append(("its groups", *groups))
+                if isinstance(attention, DeltaAttention):
+                    shared.append(("value heads", attention.value_heads, self.tensor))
+                if isinstance(attention, Attention):
+                    few = attention.kv_heads < self.tensor
+                    shared.append(
+                        ("devices per key/value head", self.tensor, attention.kv_heads)
+                        if few
+                        else ("key/value heads", attention.kv_heads, self.tensor)
+                    )
             if isinstance(ffn, Experts):
                 shared.append(("the width of an expert", ffn.expert.width, self.expert_width_devices))
                 if ffn.shared:

@@ -1,9 +1,9 @@
-"""Layers that keep a state of fixed size per request instead of a cache: delta rule, Mamba-2, short convolutions."""
+"""Layers that keep a state of fixed size per request: delta rule, lightning attention, Mamba-2, short convolutions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuledger.models.transformer.blocks import Block, Linear
+from gpuledger.models.transformer.blocks import Attention, Block, Linear
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,31 @@ class DeltaAttention(Block):
 
 
 @dataclass(frozen=True)
+class LightningAttention(Block):
+    """Linear attention with a fixed decay per head (MiniMax-Text-01): a state of fixed size per request, no cache.
+
+    Queries, keys and values pass an activation; the output is normalised over all heads and gated per value.
+    """
+
+    heads: int
+    head_dim: int
+    state_bits: int = 16  # bits of a value of the state: that of the activations, as in vLLM
+
+    @property
+    def state_bytes(self) -> int:
+        return self.heads * self.head_dim**2 * self.state_bits // 8
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        width = self.heads * self.head_dim
+        yield Linear("qkv_proj", "qkv_proj", 3 * width, hidden, False, "columns", self.heads)
+        yield Linear("attn_gate_proj", "attn_gate_proj", width, hidden, False, "columns", self.heads)
+        yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.heads)
+
+    def vectors(self, hidden: int) -> int:
+        return self.heads * self.head_dim  # the norm of the output
+
+
+@dataclass(frozen=True)
 class StateSpace(Block):
     """A Mamba-2 layer (Nemotron-H): a state of fixed size per request instead of a cache."""
 
@@ -74,6 +99,8 @@ class StateSpace(Block):
     conv: int  # tokens that the causal convolution spans; it has a bias if *conv_bias*
     conv_bias: bool = True
     state_bits: int = 32  # bits of a value of the state
+    norm: bool = True  # the gated output is normalised
+    scaled: bool = False  # a constant vector scales what is projected (Falcon-H1)
 
     @property
     def mixed(self) -> int:
@@ -98,7 +125,72 @@ class StateSpace(Block):
 
     def vectors(self, hidden: int) -> int:
         # The convolution; per head a decay, a skip and a bias of the step; the norm of the output.
-        return self.mixed * (self.conv + self.conv_bias) + 3 * self.heads + self.heads * self.head_dim
+        return self.mixed * (self.conv + self.conv_bias) + 3 * self.heads + self.norm * self.heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class SelectiveScan(Block):
+    """A Mamba-1 layer (Jamba): every channel has a state of its own, and a step of its own width."""
+
+    width: int  # channels
+    state: int  # width of a channel's state
+    step_rank: int  # width from which the steps of all channels are projected
+    conv: int  # tokens that the causal convolution spans; it has a bias if *conv_bias*
+    conv_bias: bool = True
+    state_bits: int = 16  # bits of a value of the state: that of the activations, as in vLLM
+
+    @property
+    def heads(self) -> int:
+        """Channels, in which devices split it."""
+        return self.width
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per request and layer: the state, and the last tokens of the convolution in 16 bits."""
+        return self.width * (self.state * self.state_bits // 8 + 2 * (self.conv - 1))
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        for part in ("values", "gate"):
+            yield Linear("ssm_in_proj", part, self.width, hidden, False, "columns", self.width)
+        selected = self.step_rank + 2 * self.state
+        yield Linear("ssm_x_proj", "ssm_x_proj", selected, self.width, False, "rows", self.width)
+        yield Linear("ssm_step_proj", "ssm_step_proj", self.width, self.step_rank, True, "columns", self.width)
+        yield Linear("out_proj", "out_proj", hidden, self.width, False, "rows", self.width)
+
+    def vectors(self, hidden: int) -> int:
+        # The convolution; per channel decays and a skip; norms of what the step, the input and the output follow from.
+        own = self.width * (self.conv + self.conv_bias + self.state + 1)
+        return own + self.step_rank + 2 * self.state
+
+
+@dataclass(frozen=True)
+class AttentionBesideMamba(Block):
+    """Attention and Mamba-2 that read the same input, and whose outputs are added (Falcon-H1)."""
+
+    attention: Attention
+    mamba: StateSpace
+
+    @property
+    def parts(self) -> tuple[Block, ...]:
+        return self.attention, self.mamba
+
+    @property
+    def cache_width(self) -> int:
+        return self.attention.cache_width
+
+    @property
+    def state_bytes(self) -> int:
+        return self.mamba.state_bytes
+
+    def device_cache_width(self, tensor: int) -> int:
+        return self.attention.device_cache_width(tensor)
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        for part in self.parts:
+            yield from part.linears(hidden)
+
+    def vectors(self, hidden: int) -> int:
+        return sum(part.vectors(hidden) for part in self.parts)
 
 
 @dataclass(frozen=True)

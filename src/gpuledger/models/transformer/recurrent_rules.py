@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from gpuledger.models.transformer.attention_rules import Windows, grouped_attention, latent_attention
 from gpuledger.models.transformer.blocks import Attention, Block
 from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import (
+    AttentionBesideMamba,
+    DeltaAttention,
+    LightningAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 
 if TYPE_CHECKING:
     from gpuledger.models.transformer.family import ModelFamily
@@ -117,9 +124,14 @@ def _with_mamba(keys: ConfigKeys, hidden: int, full: Attention, recurrent: list[
     if not any(recurrent):
         keys.known |= {key for key in keys.content if key.startswith("mamba_")}
         return [full] * len(recurrent)
+    mamba = _mamba(keys, hidden)
+    return [mamba if one else full for one in recurrent]
+
+
+def _mamba(keys: ConfigKeys, hidden: int) -> StateSpace:
     keys.fixed("mamba_proj_bias", False, "projections with a bias")
     heads, dim = keys.integer("mamba_n_heads", MAX_HEADS), keys.content.get("mamba_d_head")
-    inner = keys.number("mamba_expand", 2) * hidden
+    inner = keys.integer("mamba_d_ssm", MAX_WIDTH, None) or keys.number("mamba_expand", 2) * hidden
     keys.known.add("mamba_d_head")
     dim = int(inner // heads) if dim in (None, "auto") else keys.integer("mamba_d_head", MAX_WIDTH)
     if heads * dim != inner:
@@ -131,8 +143,60 @@ def _with_mamba(keys: ConfigKeys, hidden: int, full: Attention, recurrent: list[
     # Its state has the type of the activations, unless the file says otherwise.
     kinds = {"float32", "bfloat16", "float16"}
     bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "bfloat16") == "float32" else 16
-    mamba = StateSpace(heads, dim, groups, state, conv, bias, bits)
-    return [mamba if one else full for one in recurrent]
+    return StateSpace(heads, dim, groups, state, conv, bias, bits)
+
+
+def falcon_h1(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Attention and Mamba-2 side by side in every layer (Falcon-H1)."""
+    full = grouped_attention(keys, family, hidden)
+    keys.fixed("attn_layer_indices", None, "layers without attention")
+    keys.fixed("mamba_use_mlp", True, "layers without a feed-forward block")
+    keys.fixed("projectors_bias", False, "projections with a bias")
+    # Scales; the order of norm and gate; what changes no kernel; the same sizes once more.
+    keys.known |= {key for key in keys.content if key.endswith(("_multiplier", "_multipliers"))}
+    keys.known |= {"mamba_chunk_size", "mamba_expand", "mamba_norm_before_gate", "num_logits_to_keep"}
+    keys.known |= {"time_step_limit", "expansion_factor", "mlp_expansion_factor"}
+    mamba = replace(_mamba(keys, hidden), norm=keys.flag("mamba_rms_norm"), scaled=True)
+    return [AttentionBesideMamba(full, mamba)] * len(windows)
+
+
+def jamba(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Attention without RoPE in one layer of a period, Mamba-1 in the others (Jamba)."""
+    period = keys.integer("attn_layer_period", MAX_LAYERS)
+    offset = keys.integer("attn_layer_offset", period - 1, low=0)
+    full = replace(grouped_attention(keys, family, hidden), rotary_dim=0)
+    keys.fixed("mamba_proj_bias", False, "projections with a bias")
+    keys.fixed("mamba_inner_layernorms", True, "Mamba-1 without norms")
+    keys.fixed("sliding_window", None, "attention with a window")
+    # Which implementation runs.
+    keys.known |= {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "num_logits_to_keep"}
+    keys.known |= {"calc_logits_for_entire_prompt", "mamba_dt_rank"}
+    given = keys.content.get("mamba_dt_rank", "auto")
+    rank = -(-hidden // 16) if given == "auto" else keys.integer("mamba_dt_rank", MAX_WIDTH)
+    width, state = keys.integer("mamba_expand", MAX_HEADS) * hidden, keys.integer("mamba_d_state", MAX_WIDTH)
+    scan = SelectiveScan(
+        width, state, rank, keys.integer("mamba_d_conv", MAX_WIDTH), keys.flag("mamba_conv_bias", True)
+    )
+    return [full if i % period == offset else scan for i in range(len(windows))]
+
+
+def lightning(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Lightning attention but in the layers that are listed as full (MiniMax-Text-01)."""
+    full, types, layers = grouped_attention(keys, family, hidden), keys.strings("layer_types"), len(windows)
+    if types and (len(types) != layers or set(types) - {"linear_attention", "full_attention"}):
+        problem = f"not linear_attention or full_attention for each of {layers} layers"
+        raise keys.error("layer_types", problem, "correct it")
+    listed = [kind == "full_attention" for kind in types] if types else keys.flags("attn_type_list", layers)
+    if listed is None:
+        raise keys.error("attn_type_list", "it is missing", "use a model's complete config.json")
+    # Scales of the two summands of a residual; a norm's output may be one of them, so that a fused norm would write one
+    # stream less than is counted. Tokens of a chunk.
+    keys.known |= {key for key in keys.content if key.endswith(("_alpha", "_beta", "_alpha_factor", "_beta_factor"))}
+    keys.known |= {"postnorm", "shared_moe_mode", "block_size"}
+    keys.fixed("shared_intermediate_size", 0, "shared experts")
+    keys.fixed("sliding_window", None, "attention with a window")
+    linear = LightningAttention(full.heads, full.head_dim)
+    return [full if one else linear for one in listed]
 
 
 def olmo_hybrid(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

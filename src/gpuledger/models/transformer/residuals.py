@@ -1,4 +1,4 @@
-"""What replaces the sum of the residual stream: hyper-connections (DeepSeek-V4), attention to blocks (Kimi-K3)."""
+"""What replaces the sum of the residual stream: hyper-connections, attention to blocks, alternating updates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,3 +70,38 @@ class BlockResiduals:
 
     def final_vectors(self, hidden: int) -> int:
         return 2 * hidden
+
+
+@dataclass(frozen=True)
+class AlternatingUpdates:
+    """Several residual streams, of which a layer reads one (AltUp), and a low-rank block beside it (LAuReL, Gemma 3n).
+
+    Before a layer all streams are predicted from each other, with weights that a router computes per token; behind it
+    all are corrected by what it made of the first, again with a router's weights. Streams are projected from the
+    embedding, and back before the head.
+    """
+
+    streams: int
+    rank: int  # width of the low-rank block, which is added to attention's output
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        yield Linear("altup_router", "altup_router", self.streams, hidden)
+        yield Linear("altup_coefficients", "predict", self.streams**2, self.streams)
+        yield Linear("altup_coefficients", "correct", self.streams, self.streams)
+        yield Linear("laurel_down_proj", "laurel_down_proj", self.rank, hidden, False, "columns", self.rank)
+        yield Linear("laurel_up_proj", "laurel_up_proj", hidden, self.rank, False, "rows", self.rank)
+
+    def vectors(self, hidden: int) -> int:
+        # Norms of the router's input and of the low-rank block; a scale of the corrected stream.
+        return 3 * hidden
+
+    def final_linears(self, hidden: int) -> list[Linear]:
+        one = Linear("altup_proj", "altup_proj", hidden, hidden, False, "columns", hidden)
+        return [one] * (2 * (self.streams - 1))
+
+    def sent(self, layers: int) -> int:
+        """Return the streams that a pipeline stage passes on after so many *layers*."""
+        return self.streams
+
+    def final_vectors(self, hidden: int) -> int:
+        return 0

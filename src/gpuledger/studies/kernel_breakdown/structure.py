@@ -10,7 +10,14 @@ from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward,
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import (
+    AttentionBesideMamba,
+    DeltaAttention,
+    LightningAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 
 
 def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
@@ -101,9 +108,21 @@ def _describe(block: object) -> str:
             f"gated delta rule: {block.key_heads} key heads of {block.key_dim}, {block.value_heads} value heads of "
             f"{block.value_dim}, {block.state_bytes:,} bytes of state per request"
         )
+    if isinstance(block, LightningAttention):
+        return (
+            f"lightning attention: {block.heads} heads of {block.head_dim}, "
+            f"{block.state_bytes:,} bytes of state per request"
+        )
+    if isinstance(block, AttentionBesideMamba):
+        return " beside ".join(_describe(part) for part in block.parts)
     if isinstance(block, StateSpace):
         return (
             f"Mamba-2: {block.heads} heads of {block.head_dim}, {block.groups} groups, state of {block.state}, "
+            f"{block.state_bytes:,} bytes of state per request"
+        )
+    if isinstance(block, SelectiveScan):
+        return (
+            f"Mamba-1: {block.width:,} channels, state of {block.state}, "
             f"{block.state_bytes:,} bytes of state per request"
         )
     if isinstance(block, ShortConvolution):
@@ -111,7 +130,8 @@ def _describe(block: object) -> str:
     if isinstance(block, Experts):
         shared = f", shared expert of {block.shared.width:,}" if block.shared else ""
         latent = f", in {block.latent:,} dimensions" if block.latent else ""
-        return f"{block.active} of {block.experts} experts, each {_describe(block.expert)}{latent}{shared}"
+        zero = f" (mean of {block.choices} choices, also among {block.zero} that pass it on)" if block.zero else ""
+        return f"{block.active} of {block.experts} experts{zero}, each {_describe(block.expert)}{latent}{shared}"
     if isinstance(block, FeedForward):
         return f"{'gated, ' if block.gated else ''}{block.width:,} wide" + (", biases" if block.bias else "")
     # A kind without words of its own: the sizes that it is made of.
