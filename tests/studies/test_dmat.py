@@ -314,6 +314,14 @@ def test_holes(folder):
     assert result["pages_bytes"] == 2 * PAGE
 
 
+def test_throughout_means_in_most_columns(folder):
+    clock = np.concatenate([np.arange(0, 1000, 2), np.arange(40), np.arange(960, 1000)])
+    address = BASE + np.repeat([0, PAGE, PAGE], [500, 40, 40])
+    owned = [tensor("read", BASE, PAGE), tensor("updated", BASE + PAGE, PAGE)]
+    result = reduce(folder, write(folder, clock, address, trace=owned))
+    assert result.finding == "mine: read touched throughout, updated early, late and rarely in between"
+
+
 # Memory without names
 
 
