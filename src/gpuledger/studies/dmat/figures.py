@@ -236,7 +236,7 @@ def draw_depths(
         axes.text(-0.08, row + 0.52, tensor, ha="right", va="center", fontsize=6.5)
     axes.add_patch(Rectangle((5.15, 0), 0.6, 1, facecolor=HOLE, linewidth=0))
     axes.text(5.45, 0.52, "hole", ha="center", va="center", fontsize=6.5)
-    if min(len(often), most) > 2:  # else there is no room below it
+    if min(len(often), most) > 2 and not figures.for_columns:  # else there is no room below it
         axes.text(5.45, 1.15, "no access\nin between", ha="center", va="top", fontsize=6.5, color="#555555")
     axes.set(xlim=(0, 6), ylim=(min(len(often), most), 0))
     axes.set_axis_off()
