@@ -203,7 +203,8 @@ def headline_of(shown: Sequence[pd.DataFrame], finding: str) -> str:
     ratios = (switched["value"] / switched["value_as_given"]).round()
     drop = "a thousandfold" if (ratios == 1000).all() else f"up to {ratios.max():,.0f}-fold"
     unit = {"byte": "byte count"}.get(switched["unit"].iloc[0], "value")
-    return f"{_number(len(switched), unit)} dropped {drop} only because their unit changed"
+    whose = "its" if len(switched) == 1 else "their"
+    return f"{_number(len(switched), unit)} dropped {drop} only because {whose} unit changed"
 
 
 def _number(count: int, name: str) -> str:
