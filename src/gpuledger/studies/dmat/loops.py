@@ -175,7 +175,9 @@ def end_of_axis(seen, size, beyond, patience, least):  # pragma: no cover, compi
     Returns
     -------
     end : int
-        The largest clock when there is no such gap, or -1 when it lies beyond `seen`.
+        The largest clock of `seen` when there is no such gap among them.
+    found : bool
+        Whether there is one.
     clocks : int
         Number of distinct clocks of `seen`.
     """
@@ -187,9 +189,7 @@ def end_of_axis(seen, size, beyond, patience, least):  # pragma: no cover, compi
     for clock in range(size):
         if seen[clock]:
             if clock > patience * before and 0 < (total - passed) * least < total:
-                return before, clocks
+                return before, True, clocks
             passed += 1
             before = clock
-    if 0 < beyond * least < total and size > patience * before:
-        return before, clocks
-    return (-1 if beyond else before), clocks
+    return before, False, clocks

@@ -115,13 +115,13 @@ class RecordedAccesses:
         )
         if pages.size > MAX_PAGES:
             raise _too_many_pages(self.path)
-        end, near = loops.end_of_axis(seen, min(largest + 1, NEAR_CLOCKS), far.size, GAP, RARE)
+        end, near = _end_of_axis(seen[: largest + 1], far)
         return Survey(
             records=saved,
             unsaved=zeros,
             clocks=near + far.size,
             max_clock=largest,
-            axis_end=largest if end < 0 else end,
+            axis_end=end,
             pages=pages * np.uint64(PAGE_BYTES),
             zero_clock=bool(seen[0]),
         )
@@ -282,7 +282,7 @@ class SummedAccesses:
             unsaved=int(count[~saved].sum()),
             clocks=clocks.size,
             max_clock=largest,
-            axis_end=_end_of_axis(clocks),
+            axis_end=_end_of_axis(np.zeros(0, np.uint8), clocks)[0],
             pages=np.unique(self.dmat.page[saved]),
             zero_clock=bool(clocks.size and clocks[0] == 0),
         )
@@ -310,14 +310,15 @@ class SummedAccesses:
 Accesses = RecordedAccesses | SummedAccesses
 
 
-def _end_of_axis(clocks: np.ndarray) -> int:
-    """Of distinct clocks, ascending, return the largest but for outliers."""
-    if not clocks.size:
-        return 0
-    before = np.concatenate([[0], clocks[:-1].astype(np.float64)])
-    left = np.arange(clocks.size, 0, -1)
-    gaps = np.flatnonzero((clocks > GAP * before) & (left * RARE < clocks.size))
-    return int(clocks[gaps[0] - 1] if gaps.size else clocks[-1])
+def _end_of_axis(seen: np.ndarray, far: np.ndarray) -> tuple[int, int]:
+    """Return the largest clock but for outliers, of those `seen` and of those beyond, and how many are seen."""
+    end, found, near = loops.end_of_axis(seen, seen.size, far.size, GAP, RARE)
+    if found or not far.size:
+        return end, near
+    clocks = np.concatenate([np.array([end], np.uint64), far])
+    left = np.arange(far.size, 0, -1)
+    gaps = np.flatnonzero((far > GAP * clocks[:-1].astype(np.float64)) & (left * RARE < near + far.size))
+    return int(clocks[gaps[0] if gaps.size else -1]), near
 
 
 def _largest_parts(pages: np.ndarray, plan: Plan) -> np.ndarray:
