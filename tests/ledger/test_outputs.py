@@ -250,6 +250,7 @@ def test_crowded_panels_fit_a_column(tmp_path, monkeypatch):
     grid[0, 0].set_yticks([0, 1], names)
     grid[0, 1].plot(range(12))
     grid[0, 1].set_xticks(range(12), [f"{1000 * size:,}" for size in range(12)])
+    grid[0, 1].set_xlim(2.5, 8.5)
     handles = [plt.Rectangle((0, 0), 1, 1, label=f"one of many labels, number {place}") for place in range(6)]
     figure.legend(handles=handles, loc="outside lower center", ncols=6)
     figures.settle(figure)
@@ -260,6 +261,7 @@ def test_crowded_panels_fit_a_column(tmp_path, monkeypatch):
     assert [label.get_text().count("\n") for label in grid[0, 0].get_yticklabels()] == [1, 0]
     shown = [label.get_text() for label in grid[0, 1].get_xticklabels()]
     assert shown[0] == "0" and 0 < shown.count("") < 11
+    assert grid[0, 1].get_xlim() == (2.5, 8.5), "ticks beyond the limits do not widen them"
     tops = [axes.get_position().y1 for axes in (grid[0, 0], grid[1, 0], grid[0, 1], grid[1, 1])]
     assert tops == sorted(tops, reverse=True), "each panel's key is below it"
 

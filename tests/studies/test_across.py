@@ -62,7 +62,7 @@ def test_published_tails_of_warps_are_the_headline():
         about = {"kernel": "GEMM", "blocks": blocks, "tail_ratio": tail}
         cases.append(result(pd.DataFrame(points), kind, "a", kind, **about))
     text = words(warp_scheduling.draw(warp_scheduling.choose(cases)))
-    assert "from 8 to 25 % (GEMM)" in text
+    assert "a tail of 25 instead of 8 % (GEMM)" in text
     assert "24.7 % published 30.0 % simulated" in text
 
 
@@ -76,8 +76,10 @@ def test_cases_without_a_kernel_s_name_are_called_as_they_are():
     grid = {"rows": 2, "columns": 10, "compatible": "no"}
     short = result(cells, "d", "short", "recorded", max_clock=0, column_cycles=1, **grid)
     long = result(cells, "d", "long", "recorded", max_clock=9 * 10**12, column_cycles=10**12, **grid)
-    assert "Long runs 9,000,000,000,000.0 times as many cycles as short" in words(dmat.draw(dmat.choose([short, long])))
-    assert "Long accesses memory for 9,000,000,000,000 cycles" in words(dmat.draw(dmat.choose([long])))
+    assert "The last access of long comes 9,000,000,000,000.0 times as late in a thread as that of short" in words(
+        dmat.draw(dmat.choose([short, long]))
+    )
+    assert "The last access of long comes after 9,000,000,000,000 cycles" in words(dmat.draw(dmat.choose([long])))
 
 
 def test_figures_without_room_for_all_say_how_many_there_are():
@@ -124,7 +126,7 @@ def test_timelines_share_an_axis_of_clocks():
         cases.append(result(pd.DataFrame(cells), "s", name, "simulated", compatible="no", **about))
     figure = dmat.draw(dmat.choose(cases))
     assert {axes.get_xlim() for axes in figure.axes} == {(0, 1530.0)}
-    assert "Simulated: two runs 1.5 times as many cycles as one" in words(figure)
+    assert "Simulated: the last access of two comes 1.5 times as late in a thread as that of one" in words(figure)
 
 
 def test_errors_of_every_gpu_are_side_by_side():

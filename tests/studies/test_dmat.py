@@ -259,6 +259,15 @@ def test_the_compatible_grid_leaves_out_late_records_and_own_grid_does_not(folde
     assert reduce(folder, as_dmat(folder, clock, address)).data["column"].max() == own.data["column"].max()
 
 
+@pytest.mark.parametrize("near", [0, 500, 7000, 25_000, 10**6])
+def test_outliers_are_found_wherever_the_table_of_clocks_ends(near):
+    clock = np.append(np.arange(1990) * 10, [10**6 - 1, 10**13]).astype(np.uint64)
+    # Of fewer than 2,000 clocks, one may be an outlier, and two may not.
+    for clocks, end in ((clock, 10**6 - 1), (np.delete(clock, -2), 19_890)):
+        seen = np.bincount(clocks[clocks < near].astype(np.int64), minlength=near).astype(bool)
+        assert scan._end_of_axis(seen, clocks[clocks >= near]) == end
+
+
 # Small, large and odd traces
 
 
@@ -312,6 +321,14 @@ def test_holes(folder):
     assert result["a_reuse"] == 2.5
     assert result.finding == "mine: a touched throughout"
     assert result["pages_bytes"] == 2 * PAGE
+
+
+def test_throughout_means_in_most_columns(folder):
+    clock = np.concatenate([np.arange(0, 1000, 2), np.arange(40), np.arange(960, 1000)])
+    address = BASE + np.repeat([0, PAGE, PAGE], [500, 40, 40])
+    owned = [tensor("read", BASE, PAGE), tensor("updated", BASE + PAGE, PAGE)]
+    result = reduce(folder, write(folder, clock, address, trace=owned))
+    assert result.finding == "mine: read touched throughout, updated early, late and rarely in between"
 
 
 # Memory without names

@@ -148,3 +148,25 @@ def test_a_title_of_many_laws_leaves_its_panel_the_room(swept):
     axes = variables["grid"].flat[0]
     assert axes.get_title("left").count("\n") == 2
     assert axes.get_position().width > 0.3
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "words"),
+    [
+        (
+            [7.9e6, 37e6],
+            [7.9e3, 37e3],
+            "Two byte counts look a thousand times too small only because their unit changed",
+        ),
+        ([500.0], [500e3], "One byte count looks a thousand times too large only because its unit changed"),
+        (
+            [2e9, 3.0],
+            [2e3, 3e3],
+            "Two byte counts look up to 1,000,000 times too small or large only because their unit",
+        ),
+        ([1.0], [1.0], "what was found"),
+    ],
+)
+def test_headline_says_how_far_off_values_look(values, given, words):
+    panel = pd.DataFrame({"value": values, "value_as_given": given, "unit": "byte"})
+    assert panels.headline_of([panel], "what was found").startswith(words)

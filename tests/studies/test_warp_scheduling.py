@@ -23,6 +23,7 @@ from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.models.simulate import simulate_dataset
 from gpuledger.readers import neutrino
 from gpuledger.studies import warp_scheduling
+from gpuledger.studies.warp_scheduling import progress
 from gpuledger.studies.warp_scheduling.export import export_warps
 from gpuledger.studies.warp_scheduling.tables import points_table
 from notebooks import run_notebook
@@ -251,6 +252,16 @@ def test_clocks_alone_give_transitions_without_ties(folder):
     assert "tied_blocks" not in result.summary
     assert result["warps"] == len(blocks)
     assert "first to the last branch" in result["elapsed"]
+
+
+@pytest.mark.parametrize(("iterations", "most"), [(6, 2e-3), (32, 1e-4)])
+def test_few_blocks_seem_to_speed_up_by_chance(iterations, most):
+    random = np.random.default_rng(1)
+    steps = random.normal(1000, 200, (100_000, iterations)).clip(1).round().astype(np.int64)
+    clocks = np.pad(1 + steps.cumsum(axis=1), [(0, 0), (1, 0)], constant_values=1)
+    counts = np.full(len(clocks), iterations + 1)
+    followed = progress.Clocks(Path("mine.bin"), np.arange(len(clocks)), clocks, counts, 0, 0)
+    assert progress.find_transitions(followed, 0)["found"].mean() < most
 
 
 def test_steady_and_noisy_blocks_do_not_speed_up(folder):

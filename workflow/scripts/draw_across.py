@@ -20,7 +20,7 @@ with logs.to(snakemake.log[0]):
     figures.use_style()
     study = snakemake.wildcards.study
     results = [CaseResult.read(Path(summary).parent) for summary in snakemake.input.summaries]
-    across_cases, options = import_module(f"gpuledger.studies.{study}.across"), {}
+    across_cases, options, claimed = import_module(f"gpuledger.studies.{study}.across"), {}, []
     if not results:
         problem = f"none of the datasets has a case of {study}"
         raise InputError("config/config.yaml", "datasets", problem, "add one that has")
@@ -28,6 +28,9 @@ with logs.to(snakemake.log[0]):
     if "published" in signature(across_cases.draw).parameters:
         listed = claims.load(snakemake.input.claims)["claims"]
         options["published"] = {claim["quantity"]: claim["value"] for claim in listed}
+        claimed = [{"dataset": f"claims of {study}", "kind": "published", "label": "published"}]
     figure = across_cases.draw(chosen, **options) if chosen else across.without_cases()
-    record = across.record_of(study, [result.provenance for result in chosen or results])
+    record = across.record_of(
+        study, [*(result.provenance for result in chosen or results), *(claimed if chosen else ())]
+    )
     figures.save(figure, record, Path(snakemake.output.figure_pdf).parent)

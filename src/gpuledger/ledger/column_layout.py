@@ -110,7 +110,7 @@ def _wrap_ticks(axis: Axis) -> None:
         labels = [label.get_text() for label in axis.get_majorticklabels()]
         wrapped = [label if "\n" in label else _fill(label, BESIDE) for label in labels]
         if wrapped != labels:
-            axis.set_ticks(axis.get_majorticklocs(), wrapped)
+            axis.set_ticklabels(wrapped)
 
 
 def _long_labels(ax: Axes) -> int:
@@ -128,7 +128,7 @@ def _thin_ticks(axis: Axis) -> None:
         step = math.ceil(len(labels) * (longest + 1) * 0.065 / 2.2)
         if step > 1:
             kept = [label if place % step == 0 else "" for place, label in enumerate(labels)]
-            axis.set_ticks(axis.get_majorticklocs(), kept)
+            axis.set_ticklabels(kept)  # set_ticks would widen limits that are narrower than the ticks
 
 
 def _fill(text: str, width: int) -> str:

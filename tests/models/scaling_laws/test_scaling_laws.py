@@ -270,7 +270,7 @@ def test_a_product_of_two_laws_is_found_and_predicted():
 def test_two_variables_need_points_too():
     found = fit_product([1, 1, 2, 2, 1], [1, 2, 1, 2, 2], [1, 2, 2, 4, 2])
     assert (found.law, found.formula) == ("undetermined", "not enough points")
-    with pytest.raises(ValueError, match="one value per pair"):
+    with pytest.raises(ValueError, match="one value per size or pair"):
         fit_product([1, 2], [1, 2], [1])
 
 
@@ -371,5 +371,5 @@ def test_numbers_whose_squares_overflow_are_refused():
         fit(SEQ_LEN, [1, 2, 3, 4, 1e200])
     with pytest.raises(ValueError, match="a size exceeds 1e\\+75"):
         fit([1, 2, 3, 4, 1e200], [1, 2, 3, 4, 5])
-    with pytest.raises(ValueError, match="a size or a value exceeds"):
+    with pytest.raises(ValueError, match="a value exceeds"):
         fit_product([1, 2, 3], [1, 2, 3], [1, 2, 1e300])

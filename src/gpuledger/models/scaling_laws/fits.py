@@ -113,7 +113,7 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
     ValueError
         Different shapes, sizes that are not positive, values that are not finite, numbers beyond 1e75.
     """
-    x, y = _check(x, y)
+    y, x = check(y, x)
     sizes = np.unique(x)
     domain = (float(sizes[0]), float(sizes[-1])) if len(sizes) else (np.nan, np.nan)
     if len(sizes) < MINIMUM_POINTS:
@@ -170,8 +170,9 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
     missing = [name for name in (*by, variable, value) if name not in frame]
     if missing:
         raise ValueError(f"no column {missing[0]!r}; the table has {', '.join(map(str, frame.columns))}")
+    check(frame[value], frame[variable])
     ordered = frame.sort_values([*by, variable], kind="stable")
-    x, y = _check(ordered[variable], ordered[value], ordered=True)
+    x, y = (ordered[name].to_numpy(float) for name in (variable, value))
     code = ordered.groupby(by, sort=True, dropna=False).ngroup().to_numpy()
     starts = np.flatnonzero(np.diff(code, prepend=-1))
     ends = np.append(starts[1:], len(code))[: len(starts)]
@@ -206,22 +207,21 @@ def _describe_alike(x, ys, variable):
             yield variable, law.law, law.formula, points, error, largest, law.exact, law.knee
 
 
-def _check(x, y, ordered=False):
-    """Sizes and values as sorted arrays."""
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"sizes have the shape {x.shape}, values {y.shape}; give one value per size")
-    if not np.all(np.isfinite(x) & (x > 0)):
+def check(y, *sizes) -> tuple[np.ndarray, ...]:
+    """Return values and sizes as arrays, in order of the first sizes, then of the next."""
+    y, *sizes = (np.asarray(part, float) for part in (y, *sizes))
+    if y.ndim != 1 or any(part.shape != y.shape for part in sizes):
+        shapes = " and ".join(str(part.shape) for part in sizes)
+        raise ValueError(f"sizes have the shape {shapes}, values {y.shape}; give one value per size or pair of sizes")
+    if not np.all(np.isfinite(sizes) & (np.array(sizes) > 0)):
         raise ValueError("a size is not a positive number; leave that row out")
     if not np.all(np.isfinite(y)):
         raise ValueError("a value is not a finite number; leave that row out")
-    for what, numbers in (("size", x), ("value", y)):
+    for what, numbers in (("size", np.ravel(sizes)), ("value", y)):
         if len(numbers) and np.abs(numbers).max() > LARGEST_NUMBER:
             raise ValueError(f"a {what} exceeds {LARGEST_NUMBER:g}; give all of them in a larger unit")
-    if ordered:
-        return x, y
-    order = np.argsort(x, kind="stable")
-    return x[order], y[order]
+    order = np.lexsort(sizes[::-1])
+    return tuple(part[order] for part in (y, *sizes))
 
 
 def smape(y: np.ndarray, fitted: np.ndarray) -> float:

@@ -14,8 +14,8 @@ from gpuledger.models.scaling_laws.description import natural
 from gpuledger.models.scaling_laws.families import FAMILIES, POWER, make_grids
 from gpuledger.models.scaling_laws.fits import (
     LARGEST_ERROR_PERCENT,
-    LARGEST_NUMBER,
     MINIMUM_POINTS,
+    check,
     largest_error,
     round_all,
     smape,
@@ -102,7 +102,7 @@ def fit_product(
     ValueError
         Different shapes, sizes that are not positive, values that are not finite.
     """
-    x1, x2, y = _check(x1, x2, y)
+    y, x1, x2 = check(y, x1, x2)
     points = len(np.unique(np.stack([x1, x2]), axis=1).T)
     if points < MINIMUM_POINTS or min(len(np.unique(x1)), len(np.unique(x2))) < MINIMUM_DISTINCT:
         return ProductFit("undetermined", "not enough points", points)
@@ -118,19 +118,6 @@ def fit_product(
         return ProductFit("undetermined", "no law fits", points, error)
     largest = 0.0 if surface.exact else largest_error(y, round_all(fitted))
     return ProductFit("product", surface.formula, points, error, largest, surface)
-
-
-def _check(x1, x2, y):
-    """Sizes and values as arrays, in order of `x1`, then `x2`."""
-    x1, x2, y = (np.asarray(part, float) for part in (x1, x2, y))
-    if x1.ndim != 1 or not x1.shape == x2.shape == y.shape:
-        raise ValueError(f"shapes {x1.shape}, {x2.shape}, {y.shape} differ; give one value per pair of sizes")
-    if not (np.all(np.isfinite([x1, x2, y])) and np.all(x1 > 0) and np.all(x2 > 0)):
-        raise ValueError("a size is not positive or a value not finite; leave that row out")
-    if len(y) and np.abs([x1, x2, y]).max() > LARGEST_NUMBER:
-        raise ValueError(f"a size or a value exceeds {LARGEST_NUMBER:g}; give all of them in a larger unit")
-    order = np.lexsort((x2, x1))
-    return x1[order], x2[order], y[order]
 
 
 def _separable(x1, x2, y, relative, step, variables, least) -> Surface | None:

@@ -18,7 +18,7 @@ def export_slots(blocks: pd.DataFrame) -> PerfettoTrace:
         process, track = f"SM {row.sm} (1 cycle as 1 ns)", f"slot {row.slot}"
         free = getattr(row, "free_cycles", None)
         length, start = int(row.end_cycles - row.start_cycles), CYCLE_S * row.start_cycles
-        if free is not None and not pd.isna(free):
+        if not pd.isna(free):
             waited = int(row.start_cycles - free)
             trace.add(process, track, "empty", CYCLE_S * free, CYCLE_S * waited, "gap", cycles=waited)
             trace.connect("next block", (process, track, CYCLE_S * free), (process, track, start))

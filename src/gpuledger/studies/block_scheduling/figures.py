@@ -80,9 +80,7 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
     axes.locator_params(axis="x", nbins=5, integer=True, min_n_ticks=1)
 
 
-def draw_shares(
-    axes: Axes, result: CaseResult, running: str = RUNNING, waiting: str = WAITING, unused: str = UNUSED
-) -> None:
+def draw_shares(axes: Axes, result: CaseResult, running: str = RUNNING, waiting: str = WAITING) -> None:
     """Draw where the slots' time goes, summed over the slots of an SM, by pairing and by the upstream estimator."""
     ends = result["ramp_cycles_per_sm"] + result["drain_cycles_per_sm"]
     rows = [
@@ -94,7 +92,7 @@ def draw_shares(
     unit, name = next(scale for scale in scales if largest >= 2 * scale[0] or scale[0] == 1)
     for place, (_, run, wait, idle) in enumerate(rows):
         left = 0.0
-        for value, color in ((run, running), (wait, waiting), (idle, unused)):
+        for value, color in ((run, running), (wait, waiting), (idle, UNUSED)):
             axes.barh(place, value / unit, left=left, color=color, height=0.42, linewidth=0)
             left += value / unit
         between = "" if figures.for_columns else " slot-cycles between blocks"

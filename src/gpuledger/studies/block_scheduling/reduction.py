@@ -94,7 +94,8 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
         drain_cycles``. Ramp is the time that slots wait for their first block, drain the time from their last block to
         the end of the SM's last block: running + scheduling + ramp + drain = resident × span.
     gaps : DataFrame
-        Histogram: ``low_cycles, high_cycles`` (both inclusive), ``gaps``. A wider last bin holds the longest 1 %.
+        Histogram: ``low_cycles, high_cycles`` (both inclusive), ``gaps``. A wider last bin holds longer ones, at most
+        1 %.
     blocks : DataFrame
         The SM whose share of lost time is the median: ``sm, slot, start_cycles, end_cycles`` since its first block, and
         ``free_cycles``, when the slot had become free (missing for a slot's first block).

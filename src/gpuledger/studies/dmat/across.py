@@ -50,9 +50,10 @@ def draw(results: Chosen) -> Figure:
     figure.legend(handles=keys, loc="outside lower left", ncols=6, handlelength=1, fontsize=6.8, columnspacing=1)
     lasts = {result["max_clock"]: result for result in results}
     fastest, slowest = lasts[min(lasts)], lasts[max(lasts)]
-    words = f"{_name(slowest)} runs {max(lasts) / max(min(lasts), 1):,.1f} times as many cycles as {_name(fastest)}"
-    if len(lasts) == 1:
-        words = f"{_name(slowest)} accesses memory for {max(lasts):,} cycles"
+    later = f"{max(lasts) / max(min(lasts), 1):,.1f} times as late in a thread as that of {_name(fastest)}"
+    words = f"the last access of {_name(slowest)} comes " + (
+        f"after {max(lasts):,} cycles" if len(lasts) == 1 else later
+    )
     if any(result.provenance["kind"] == "simulated" for result in (fastest, slowest)):
         words = f"Simulated: {words}"
     figures.headline(figure, words[0].upper() + words[1:] + results.words)

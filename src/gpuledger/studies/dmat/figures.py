@@ -215,15 +215,13 @@ def depth_handles() -> list[Patch]:
     ]
 
 
-def draw_depths(
-    axes: Axes, result: CaseResult, colors: Mapping[str, str], depths: Sequence[float] = DEPTHS, most: int = 6
-) -> None:
+def draw_depths(axes: Axes, result: CaseResult, colors: Mapping[str, str], depths: Sequence[float] = DEPTHS) -> None:
     """Draw the scale of depths: of each tensor the five tints, with the largest number of accesses in each, and holes.
 
-    Parameters as of :func:`draw_timeline`; of more than `most` tensors, the most accessed ones are shown.
+    Parameters as of :func:`draw_timeline`; of more than 6 tensors, the most accessed ones are shown.
     """
     accesses = result.data.groupby("tensor", sort=False)["accesses"]
-    often = accesses.sum().nlargest(most).index
+    often = accesses.sum().nlargest(6).index
     for row, tensor in enumerate(tensor for tensor in colors if tensor in often):
         cells = accesses.get_group(tensor)
         largest = cells.groupby(depth_classes(cells)).max()
@@ -236,9 +234,9 @@ def draw_depths(
         axes.text(-0.08, row + 0.52, tensor, ha="right", va="center", fontsize=6.5)
     axes.add_patch(Rectangle((5.15, 0), 0.6, 1, facecolor=HOLE, linewidth=0))
     axes.text(5.45, 0.52, "hole", ha="center", va="center", fontsize=6.5)
-    if min(len(often), most) > 2:  # else there is no room below it
+    if len(often) > 2 and not figures.for_columns:  # else there is no room below it
         axes.text(5.45, 1.15, "no access\nin between", ha="center", va="top", fontsize=6.5, color="#555555")
-    axes.set(xlim=(0, 6), ylim=(min(len(often), most), 0))
+    axes.set(xlim=(0, 6), ylim=(len(often), 0))
     axes.set_axis_off()
     axes.set_title(
         "accesses of a cell (at most), by fifths of each tensor's cells", fontsize=6.8, fontweight="normal", pad=2

@@ -318,7 +318,8 @@ def _finding(result: CaseResult, case: Case) -> str:
     if result["compatible"] == "yes":
         size = f"{result['neutrino_pages']:,} pages and {result['neutrino_max_clock']:,} cycles"
         return f"{title}: {size} in the grid of the script that comes with the traces"
-    found = []
+    found, columns = [], result.data.groupby("tensor")["column"]
+    mostly = 2 * (columns.nunique() - 1) >= columns.max() - columns.min()
     for name, prefix in prefixes(result.data).items():
         values = (result[f"{prefix}_{quantity}"] for quantity in ("accesses", "first_touch", "last_touch"))
         found.append((name, *values))
@@ -327,7 +328,8 @@ def _finding(result: CaseResult, case: Case) -> str:
     kinds: dict[str, list[str]] = {"throughout": []}
     for name, _, first, last in sorted(most, key=lambda entry: entry[2:]):
         if first < 20:
-            when = "throughout" if last > 80 else f"only in the first {ceil(last)} %"
+            throughout = "throughout" if mostly[name] else "early, late and rarely in between"
+            when = throughout if last > 80 else f"only in the first {ceil(last)} %"
         else:
             when = f"only after {floor(first)} %" if last > 80 else f"only from {floor(first)} to {ceil(last)} %"
         kinds.setdefault(when, []).append(name)

@@ -109,19 +109,18 @@ class RecordedAccesses:
         packed = np.zeros(max(len(partial["seen"]) for partial in partials), np.uint8)
         for partial in partials:
             packed[: len(partial["seen"])] |= partial["seen"][:]
-        seen = np.unpackbits(packed)
+        seen = np.unpackbits(packed).view(bool)
         far, pages = (
             np.unique(np.concatenate([partial[name][:] for partial in partials])) for name in ("far", "pages")
         )
         if pages.size > MAX_PAGES:
             raise _too_many_pages(self.path)
-        end, near = loops.end_of_axis(seen, min(largest + 1, NEAR_CLOCKS), far.size, GAP, RARE)
         return Survey(
             records=saved,
             unsaved=zeros,
-            clocks=near + far.size,
+            clocks=np.count_nonzero(seen) + far.size,
             max_clock=largest,
-            axis_end=largest if end < 0 else end,
+            axis_end=_end_of_axis(seen, far),
             pages=pages * np.uint64(PAGE_BYTES),
             zero_clock=bool(seen[0]),
         )
@@ -194,7 +193,7 @@ class _Surveyor:
 
     def __init__(self, path: Path, seen: np.ndarray):
         self.path, self.seen = path, seen
-        self.table, self.shift = _page_table(np.empty(0, np.uint64), FIRST_PAGES)
+        self._make_room(np.empty(0, np.uint64), FIRST_PAGES)
         self.counts = np.zeros(5, np.uint64)
         self.chunk_far = np.empty(CHUNK_BYTES // RECORD_BYTES, np.uint64)
         self.far, self.waiting = np.empty(0, np.uint64), []
@@ -209,7 +208,7 @@ class _Surveyor:
             start = loops.survey(words, start, self.seen, self.chunk_far, self.table, self.shift, self.counts)
             if start == len(words) // 2:
                 break
-            self._grow()
+            self._make_room(self.pages, 2 * self.pages.size)
         if self.counts[loops.FAR]:
             self.waiting.append(np.unique(self.chunk_far[: int(self.counts[loops.FAR])]))
             self.counts[loops.FAR] = 0
@@ -220,11 +219,10 @@ class _Surveyor:
         """Make the clocks that lie far away distinct."""
         self.far, self.waiting = np.unique(np.concatenate([self.far, *self.waiting])), []
 
-    def _grow(self) -> None:
-        pages = self.pages
+    def _make_room(self, pages: np.ndarray, room: int) -> None:
         if pages.size >= MAX_PAGES:
             raise _too_many_pages(self.path)
-        self.table, self.shift = _page_table(pages, 2 * pages.size)
+        self.table, _, self.shift = _hash_table(pages, np.zeros(pages.size, np.int64), room)
 
 
 class _Folder:
@@ -257,11 +255,6 @@ def _hash_table(pages: np.ndarray, values: np.ndarray, room: int = 0) -> tuple[n
     return table, lines, shift
 
 
-def _page_table(pages: np.ndarray, room: int) -> tuple[np.ndarray, np.uint64]:
-    table, _, shift = _hash_table(pages, np.zeros(pages.size, np.int64), room)
-    return table, shift
-
-
 @dataclass(frozen=True)
 class SummedAccesses:
     """Accesses of a ``.dmat``, summed up by clock and page."""
@@ -282,7 +275,7 @@ class SummedAccesses:
             unsaved=int(count[~saved].sum()),
             clocks=clocks.size,
             max_clock=largest,
-            axis_end=_end_of_axis(clocks),
+            axis_end=_end_of_axis(np.zeros(0, bool), clocks),
             pages=np.unique(self.dmat.page[saved]),
             zero_clock=bool(clocks.size and clocks[0] == 0),
         )
@@ -310,14 +303,21 @@ class SummedAccesses:
 Accesses = RecordedAccesses | SummedAccesses
 
 
-def _end_of_axis(clocks: np.ndarray) -> int:
-    """Of distinct clocks, ascending, return the largest but for outliers."""
-    if not clocks.size:
-        return 0
-    before = np.concatenate([[0], clocks[:-1].astype(np.float64)])
-    left = np.arange(clocks.size, 0, -1)
-    gaps = np.flatnonzero((clocks > GAP * before) & (left * RARE < clocks.size))
-    return int(clocks[gaps[0] - 1] if gaps.size else clocks[-1])
+def _end_of_axis(seen: np.ndarray, far: np.ndarray) -> int:
+    """Return the largest clock but for outliers, of those `seen` (a flag each) and those beyond, `far`, ascending."""
+    clocks, end = np.count_nonzero(seen) + far.size, 0
+    while True:
+        reach = min(GAP * end, 2**64 - 1)
+        within, beyond = seen[end + 1 : reach + 1], seen[reach + 1 :]
+        near, later = far[(far > end) & (far <= reach)], far[far > reach]
+        if near.size:
+            end = int(near[-1])
+        elif within.any():
+            end += within.size - int(within[::-1].argmax())
+        elif (np.count_nonzero(beyond) + later.size) * RARE < max(clocks, 1):
+            return end
+        else:
+            end = reach + 1 + int(beyond.argmax()) if beyond.any() else int(later[0])
 
 
 def _largest_parts(pages: np.ndarray, plan: Plan) -> np.ndarray:

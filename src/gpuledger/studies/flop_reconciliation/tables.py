@@ -70,13 +70,13 @@ def steps(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
     for name in PASSES:
         mine = data[data["pass"] == name]
         gemm = mine[mine["part"] == "gemm"]
-        padding = int((gemm["flops"] - gemm["fadd"] - gemm["fmul"]).sum()) - expected[name]["gemm"]
+        beyond_products = int((gemm["flops"] - gemm["fadd"] - gemm["fmul"]).sum()) - expected[name]["gemm"]
         activation = mine[mine["part"] == "activation"]
         beyond = int(activation["flops"].sum()) - expected[name]["activation"]
         parts = [
             ("gemm", "GEMM: multiply partial sums by alpha", int(gemm["fmul"].sum())),
             ("gemm", "GEMM: add up slices of K", int(gemm["fadd"].sum())),
-            ("gemm", "GEMM: multiply-adds of padding", padding),
+            ("gemm", "GEMM: multiply-adds beyond M·N·K", beyond_products),
             ("split_k", "split-K: add up the parts of K", int(mine.loc[mine["part"] == "split_k", "flops"].sum())),
             ("reduction", "sum of the loss", int(mine.loc[mine["part"] == "reduction", "flops"].sum())),
             ("activation", "activation: what it really executes", beyond),

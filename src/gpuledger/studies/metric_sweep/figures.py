@@ -178,7 +178,8 @@ def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
     wrong = wrong[(wrong["metric"] == panel["metric"].iloc[0]) & wrong["kernel_class"].isin(panel["kernel_class"])]
     switched = panel[panel["value"] != panel["value_as_given"]]
     if len(switched):
-        return f"{_number(len(switched), 'drop')}: only the unit changed"
+        fell = (switched["value"] > switched["value_as_given"]).all()
+        return f"{_number(len(switched), 'drop' if fell else 'jump')}: only the unit changed"
     for kind, words in (("outlier", "off the law"), ("contradiction", "contradicted by another counter")):
         if count := int((wrong["kind"] == kind).sum()):
             return f"{_number(count, 'value')} {words}"
@@ -196,14 +197,17 @@ def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
 
 
 def headline_of(shown: Sequence[pd.DataFrame], finding: str) -> str:
-    """Return the headline of a figure: that values dropped only because their unit changed, or else the finding."""
+    """Return the headline of a figure: that values look wrong only because their unit changed, or else the finding."""
     switched = pd.concat([panel[panel["value"] != panel["value_as_given"]] for panel in shown])
     if switched.empty:
         return finding
-    ratios = (switched["value"] / switched["value_as_given"]).round()
-    drop = "a thousandfold" if (ratios == 1000).all() else f"up to {ratios.max():,.0f}-fold"
+    ratios = switched["value"] / switched["value_as_given"]
+    factors = np.maximum(ratios, 1 / ratios).round()
+    times = "a thousand" if (factors == 1000).all() else f"up to {factors.max():,.0f}"
+    wrong = "small" if (ratios > 1).all() else "large" if (ratios < 1).all() else "small or large"
     unit = {"byte": "byte count"}.get(switched["unit"].iloc[0], "value")
-    return f"{_number(len(switched), unit)} dropped {drop} only because their unit changed"
+    look, whose = ("looks", "its") if len(switched) == 1 else ("look", "their")
+    return f"{_number(len(switched), unit)} {look} {times} times too {wrong} only because {whose} unit changed"
 
 
 def _number(count: int, name: str) -> str:

@@ -181,8 +181,10 @@ def _finding(laws: pd.DataFrame, wrong: pd.DataFrame, proven: bool) -> str:
     words = f"{known:,} of {len(laws):,} series follow a law" + (f", {exact:,} of them exactly" if exact else "")
     counts = wrong["kind"].value_counts().to_dict()
     if switched := counts.get("unit_switch", 0):
-        reason = "sectors × 32 byte prove that their unit changed" if proven else "their unit seems to have changed"
-        words += f"; {switched:,} values only seem to drop: {reason}"
+        values, whose = ("value only seems", "its") if switched == 1 else ("values only seem", "their")
+        reason = f"sectors × 32 byte prove that {whose} unit changed"
+        reason = reason if proven else f"{whose} unit seems to have changed"
+        words += f"; {switched:,} {values} to drop: {reason}"
     others = [f"{counts[kind]:,} {name[counts[kind] > 1]}" for kind, name in _NAMES.items() if kind in counts]
     return "; ".join([words, *others])
 

@@ -49,9 +49,7 @@ def _points(axes: Axes, x: pd.Series, y: pd.Series, cache: pd.Series, style: tup
         )  # fmt: skip
 
 
-def draw_roofline(
-    axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: Styles, xlim: tuple[float, float] = (0.01, 200)
-) -> None:
+def draw_roofline(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: Styles) -> None:
     """Draw roofs and what each kernel and shape reaches.
 
     Parameters
@@ -60,10 +58,8 @@ def draw_roofline(
         Rows of the result's data to draw as points.
     styles : mapping
         By kernel; see :func:`kernel_styles`.
-    xlim : (float, float)
-        Arithmetic intensities (FLOP/byte).
     """
-    low, high = xlim
+    low, high = 0.01, 200  # FLOP/byte
     start = 1.3 * low  # of the roofs' labels
     intensity = np.geomspace(low, high, 200)
     peak = result.get("fp32_roof") or result.get("data_sheet_fp32_peak") or np.inf

@@ -97,14 +97,14 @@ def _name_curves(axes: Axes, cases: Mapping[tuple[str, str, str], CaseResult]) -
 
 
 def _finding(cases: Mapping[tuple[str, str, str], CaseResult], kernels: Sequence[str]) -> str:
-    """Return what sharing does to the tail of each kernel, by published numbers where there are some."""
+    """Return the tails of shared and exclusive blocks of each kernel, by published numbers where there are some."""
     steps = []
     for kernel in kernels:
         # Published ones come last, and so replace others.
         own = sorted(cases.items(), key=lambda case: case[0][2] == "published")
         tails = {blocks: 100 * result["tail_ratio"] for (of, blocks, _), result in own if of == kernel}
         if _compared(cases, kernel):
-            steps.append(f"{tails['exclusive']:.0f} to {tails['shared']:.0f} % ({kernel})")
+            steps.append(f"{tails['shared']:.0f} instead of {tails['exclusive']:.0f} % ({kernel})")
     if not steps:
         return "How far warps finish behind the fastest"
-    return f"Sharing an SM stretches the tail of warps from {' and from '.join(steps)}"
+    return f"Warps of blocks that share an SM have a tail of {' and of '.join(steps)}"

@@ -145,17 +145,17 @@ def draw_progress(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, colors:
     axes.locator_params(axis="x", nbins=3)
 
 
-def zoom_to_transitions(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, share: float = 0.2) -> None:
-    """Limit a panel of progress to a `share` of the run around the median transition of the shown blocks."""
+def zoom_to_transitions(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame) -> None:
+    """Limit a panel of progress to a fifth of the run around the median transition of the shown blocks."""
     middle = float(blocks.loc[blocks["shown"].astype(bool), "transition_cycles"].median())
-    reach = share / 2 * float(lines["elapsed_cycles"].max())
+    reach = 0.1 * float(lines["elapsed_cycles"].max())
     near = lines.loc[lines["elapsed_cycles"].between(middle - reach, middle + reach), "progress_percent"]
     axes.set(xlim=(middle - reach, middle + reach), ylim=(near.min(), near.max()))
     axes.xaxis.set_major_locator(MaxNLocator(2))
     axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
-def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult, color: str = figures.BLUE) -> None:
+def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult) -> None:
     """Draw when blocks speed up against when the older blocks on their SMs end.
 
     Parameters
@@ -168,7 +168,7 @@ def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult, color: 
     axes.plot([0, most], [0, most], color=figures.GREY, linewidth=0.8, zorder=1)
     # As an image where there are many: thousands of points would make a slow PDF.
     points = {"markersize": 3.2, "alpha": 0.6, "markeredgewidth": 0, "zorder": 2, "rasterized": len(ended) > 500}
-    axes.plot(ended, faster, "o", color=color, **points)
+    axes.plot(ended, faster, "o", color=figures.BLUE, **points)
     axes.set(xlim=(0, most), ylim=(0, most), xlabel="older block ends (cycles)", ylabel="speed rises (cycles)")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(CYCLES)
