@@ -132,9 +132,8 @@ def main() -> None:
 def judge_choices(case: Case, arguments: argparse.Namespace) -> None:
     """Print what the parallelisms attain that either chooses."""
     gpus = [find_gpu(name) for name in case.inputs["gpus"]]
-    predicted = [predict_runs(case, gpu) for gpu in gpus]
+    predicted = [predict_runs(case, gpu, served=True) for gpu in gpus]
     ours = pd.concat([one.data.assign(gpu=gpu.name) for gpu, one in zip(gpus, predicted, strict=True)])
-    ours = ours[ours["mode"] == TOGETHER]
     several = ours.groupby(parallelism.WORKLOAD)["parallelism"].transform("nunique") > 1
     numbers = ours[several].groupby(parallelism.WORKLOAD).ngroup()
     sample = ours.loc[several][numbers % arguments.every == 0].reset_index(drop=True)

@@ -141,6 +141,7 @@ def test_repeated_runs_are_one_point_and_replicas_serve_all_their_requests(tmp_p
         (sweep(1, 6) + sweep(2, 4, isl=512), ["h200"], "was served with two parallelisms"),
         (sweep(1, 6) + sweep(2, 4), ["b200"], "no run on b200"),
         (sweep(1, 6) + sweep(2, 4), ["abacus"], "first.gpus"),
+        (sweep(1, 6, mode="disagg"), ["h200"], "can be expressed (1 workers only decode)"),
     ],
 )
 def test_without_a_choice_there_is_one_line(tmp_path, runs, gpus, words):

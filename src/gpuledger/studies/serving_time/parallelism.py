@@ -10,7 +10,6 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.serving_time.prediction import predict_runs
-from gpuledger.studies.serving_time.runs import TOGETHER
 
 #: What is served: runs that differ in parallelism and requests only.
 WORKLOAD = ["gpu", "engine", "model", "precision", "input_tokens", "output_tokens"]
@@ -47,9 +46,9 @@ def reduce_choices(case: Case) -> CaseResult:
     """
     place = f"{case.place}.gpus"
     gpus = [find_gpu(name, file=case.dataset.file, place=place) for name in dict.fromkeys(case.inputs["gpus"])]
-    found = {gpu.name: predict_runs(case, gpu) for gpu in gpus}
+    found = {gpu.name: predict_runs(case, gpu, served=True) for gpu in gpus}
     runs = pd.concat([predicted.data.assign(gpu=name) for name, predicted in found.items()], ignore_index=True)
-    data = points(runs[runs["mode"] == TOGETHER])
+    data = points(runs)
     decided = choices(data)
     if decided.empty:
         problem = "no model, engine and length was served with two parallelisms in the same time"

@@ -46,8 +46,14 @@ class PredictedRuns(NamedTuple):
     constants: list[str]
 
 
-def predict_runs(case: Case, gpu: Gpu) -> PredictedRuns:
+def predict_runs(case: Case, gpu: Gpu, served: bool = False) -> PredictedRuns:
     """Predict every run of a case's table on one GPU.
+
+    Parameters
+    ----------
+    served : bool
+        Whether to predict only what a choice takes: runs whose prompts are processed on the same GPUs, without
+        ``given_ttft_s`` (NaN).
 
     Raises
     ------
@@ -56,7 +62,9 @@ def predict_runs(case: Case, gpu: Gpu) -> PredictedRuns:
     """
     table, ignored = read_runs(case, gpu)
     runs = sweeps.once(table)
-    parts, refused, used = _predict(case, gpu, runs)
+    apart = served & (runs["mode"] == APART)
+    parts, refused, used = _predict(case, gpu, runs[~apart], not served)
+    refused += Counter({"workers only decode": int(apart.sum())})
     reasons = "; ".join(f"{count} {reason}" for reason, count in sorted(refused.items(), key=lambda e: (-e[1], e[0])))
     if not parts:
         problem = f"no run on {gpu.name} can be expressed ({reasons or 'none'})"
@@ -77,7 +85,9 @@ def _label(parallel: Parallel) -> str:
     return " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "TP")
 
 
-def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFrame], Counter, set[str]]:
+def _predict(
+    case: Case, gpu: Gpu, runs: pd.DataFrame, given_ttft: bool
+) -> tuple[list[pd.DataFrame], Counter, set[str]]:
     """Return the expressed runs with the times of their kernels, how many are not for which reason, and constants."""
     of_run, refused, groups = express(case, gpu), Counter(), {}
     for index, run in zip(runs.index, runs.to_dict("records"), strict=True):
@@ -97,7 +107,7 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
             times |= {"prompts_s": 0.0, "kernels_s": times["decode_s"], "prompt_s": np.nan}
             times["given_ttft_s"] = times["decode_s"]
         else:
-            times, sources = _passes(model, precision, parallel, part, gpu, engine)
+            times, sources = _passes(model, precision, parallel, part, gpu, engine, given_ttft)
         used |= sources
         parts.append(
             part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
@@ -113,7 +123,9 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
     return parts, refused, used
 
 
-def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: str) -> tuple[dict, set[str]]:
+def _passes(
+    model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: str, given_ttft: bool
+) -> tuple[dict, set[str]]:
     """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
     (new, out), requests = sweeps.mean_lengths(part), part["requests"].to_numpy()
     # On average, half of the output is in the cache.
@@ -131,8 +143,10 @@ def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: st
     # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
     others = np.maximum(requests - 1, 0) / out
     times = {"decode_s": step_s, "full_s": step_s, "prompts_s": others * added_s, "prompt_s": prompt_s}
-    times["kernels_s"] = step_s + times["prompts_s"]
+    times |= {"kernels_s": step_s + times["prompts_s"], "given_ttft_s": np.nan, "decoding": requests}
+    if not given_ttft:
+        return times, used
     share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
     step_s, _, added_s = steps_s(np.maximum(np.rint(share * requests).astype(np.int64), 1))
     share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
-    return times | {"given_ttft_s": step_s + share * others * added_s, "decoding": requests}, used
+    return times | {"given_ttft_s": step_s + share * others * added_s}, used
