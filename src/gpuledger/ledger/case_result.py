@@ -45,6 +45,12 @@ def settle(value: Any) -> Value:
     return rounded if np.isfinite(rounded) else str(rounded)
 
 
+def rounded(frame: pd.DataFrame, digits: int = 6) -> pd.DataFrame:
+    """Return a table whose floating-point columns keep `digits` significant digits, the same on every machine."""
+    columns = frame.select_dtypes("floating").columns
+    return frame.assign(**frame[columns].map(lambda value: float(f"{value:.{digits}g}")))
+
+
 def text(value: Value, decimals: int | None = None) -> str:
     """Format a value: integers with thousands separators, floats with `decimals` or ten significant digits."""
     if isinstance(value, str):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import AT_LIMIT, FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
@@ -20,8 +20,6 @@ _IMPLAUSIBLE = 1.5
 #: Sizes by which a look-up finds the nearest measured layers, or other kernels, and how many it takes.
 _LAYER, _WORK = ("tokens", "hidden", "inter", "chosen", "experts", "ranks", "rows"), ("flop", "bytes", "measured_s")
 _NEIGHBOURS = 4
-#: Digits that numbers keep, so that they are the same on every machine.
-_DIGITS = 6
 
 
 def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
@@ -71,8 +69,8 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     predicted_w = power_w(constants, *(frame[name].to_numpy() for name in columns[:3]))
     frame["predicted_w"] = np.where(frame["layer"] >= 0, predicted_w, np.nan)
     frame["lookup_w"] = _look_up(fitted, judged, _LAYER if benchmark else _WORK).reindex(frame.index)
-    for name in ("flop_per_s", "bytes_per_s", "predicted_w", "lookup_w"):
-        frame[name] = frame[name].map(lambda value: float(f"{value:.{_DIGITS}g}"))
+    computed = ["flop_per_s", "bytes_per_s", "predicted_w", "lookup_w"]
+    frame[computed] = rounded(frame[computed])
     result = CaseResult(_tidy(frame))
     result.add("gpu", gpu.title, "text")
     result.add("limit", limit, "W")

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model.constants import describe_constants
@@ -20,8 +20,6 @@ CHOOSERS = {
     "most": "always the most",
     "any": "a random one",
 }
-#: Digits that times and rates keep, so that they are the same on every machine.
-_DIGITS = 6
 
 
 def reduce_choices(case: Case) -> CaseResult:
@@ -95,9 +93,7 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         The rows of :func:`reduce_choices`.
     """
-    replicas = runs["parallelism"].str.extract(r"\bDP(\d+)")[0].astype(float).fillna(1)
-    requests = (runs["requests"] * replicas).astype(np.int64)
-    out = runs["output_tokens"]
+    requests, out = runs["requests"] * runs["replicas"], runs["output_tokens"]
 
     def rate(first_s: pd.Series, each_s: pd.Series) -> pd.Series:
         return requests * out / (first_s + (out - 1) * each_s) / runs["gpus"]
@@ -109,8 +105,7 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
     frame = runs.assign(requests=requests, predicted_s=runs["kernels_s"], **rates)
     keys, medians = [*WORKLOAD, "gpus", "parallelism", "requests"], ["measured_s", "predicted_s", *rates]
     groups = frame.groupby(keys)
-    found = groups[medians].median().map(lambda value: float(f"{value:.{_DIGITS}g}"))
-    found = found.assign(runs=groups.size()).reset_index()
+    found = rounded(groups[medians].median()).assign(runs=groups.size()).reset_index()
     return found[found.groupby(WORKLOAD)["parallelism"].transform("nunique") > 1].reset_index(drop=True)
 
 

@@ -113,6 +113,7 @@ def _predict(
             part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
                 gpus=parallel.devices,
                 parallelism=_label(parallel),
+                replicas=parallel.replicas,
                 layers=model.layer_count,
                 held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
                 measured_s=part["tpot_s"],

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model.constants import describe_constants
@@ -18,8 +18,6 @@ LEAST_RUNS = 20
 FEW_REQUESTS = 4
 #: Such runs of an engine that the term of its first token is fitted to at least.
 LEAST_FEW = 5
-#: Digits that the times keep, so that they are the same on every machine.
-DIGITS = 6
 
 
 def reduce(case: Case) -> CaseResult:
@@ -38,7 +36,7 @@ def reduce(case: Case) -> CaseResult:
         Of one GPU. Data: a row per expressed run: ``id, engine, model, precision, mode`` (``agg``, or
         ``disagg``: prompts are processed by other workers than those that decode), ``input_tokens,
         output_tokens, requests`` (in flight, of a replica), ``decoding`` (of them, at a time), ``gpus,
-        parallelism`` (as TP4 EP4), ``layers, held_back, measured_s`` (per output token) and, predicted,
+        parallelism`` (as TP4 EP4), ``replicas, layers, held_back, measured_s`` (per output token) and, predicted,
         ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests'
         prompts, per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts),
         ``given_ttft_s`` (the same of as many requests and prompts as the measured time to the first token
@@ -58,8 +56,7 @@ def reduce(case: Case) -> CaseResult:
     few = _few(data)
     first_terms = _fit(few, "ttft_s", "prompt_s", pd.Series(1, few.index), LEAST_FEW)
     data["first_token_s"] = few["prompt_s"] + few["engine"].map(first_terms).astype(float).fillna(0.0)
-    times = data.select_dtypes("floating").columns
-    data[times] = data[times].map(lambda value: float(f"{value:.{DIGITS}g}"))
+    data = rounded(data)
     result = CaseResult(data)
     result.add("gpu", gpu.title, "text")
     result.add("runs", len(runs), "run")

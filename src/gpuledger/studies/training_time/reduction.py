@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model import held_back
@@ -20,8 +20,6 @@ from gpuledger.studies.training_time.runs import express, read_runs
 
 #: Measured over predicted times beyond which the unit is wrong, not the prediction.
 IMPLAUSIBLE = 50
-#: Digits that the times keep, so that they are the same on every machine.
-DIGITS = 6
 #: Half a unit of the last printed digit of a utilisation (%).
 _HALF_DIGIT = 0.005
 #: Relative difference by which two printed numbers of a run may differ, of seven and of five digits.
@@ -71,8 +69,7 @@ def reduce(case: Case) -> CaseResult:
     data["mfu_percent"] = [
         mfu_percent(run.model, run.sequence, each, top) for run, each, top in zip(runs, speed, peak, strict=True)
     ]
-    times = data.select_dtypes("floating").columns
-    data[times] = data[times].map(lambda value: float(f"{value:.{DIGITS}g}"))
+    data = rounded(data)
     result = CaseResult(data)
     result.add("gpu", gpu.title, "text")
     result.add("runs", len(rows) + sum(refused.values()), "run")
