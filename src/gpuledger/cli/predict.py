@@ -57,7 +57,9 @@ _NO_OBJECTIVE = "no cost is asked for", "add --slo ttft=1s,tpot=30ms"
     "measured.  [default: 0.55, as random tokens choose]",
 )
 @click.option("--host-us", default=0.0, help="Without CUDA graphs: µs that the host takes for a launch.")
-@click.option("--slo", help="Objective such as ttft=1s,tpot=30ms: list what meets it, the cheapest first.")
+@click.option(
+    "--slo", help="Objective such as ttft=1s,tpot=30ms: list what meets it, the cheapest first, of more batches."
+)
 @click.option("--price", multiple=True, help="USD per GPU-hour: 3.5, or h200-sxm=3.5; may be repeated.")
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), help="Folder for figures and tables.")
 @json_option
