@@ -110,7 +110,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         words.setdefault(group, []).append(f"{kernel}: {in_words(constants)}")
         foreign = unseen_constants(kind.name, gpu, kernel, precision)
         if foreign is not None:
-            unseen_s[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
+            unseen_s[rows.index] = engine_prediction.terms(gpu, kind, foreign, rows)["time_s"]
     if not words:
         problem = (
             f"no kernel has {LEAST_SHAPES} shapes in the half that constants are fitted to, and others to judge them"

@@ -214,10 +214,8 @@ def _judged(gpu: Gpu, path: Path, measured: Measured) -> Iterator[dict]:
 def predict(gpu: Gpu, constants: AnyConstants, measured: Measured, rows: pd.DataFrame) -> np.ndarray:
     """Return the predicted times (s) of some of a kernel's rows."""
     if measured.spec is None:
-        found = prediction.predict_gemms(gpu, constants, rows, measured.precision)
-    else:
-        found = engine_prediction.predict(gpu, measured.spec, constants, rows)
-    return found["predicted_s"].to_numpy()
+        return prediction.gemm_times_s(gpu, constants, rows, measured.precision)
+    return engine_prediction.terms(gpu, measured.spec, constants, rows)["time_s"]
 
 
 def _roofline_s(gpu: Gpu, measured: Measured, rows: pd.DataFrame) -> np.ndarray:

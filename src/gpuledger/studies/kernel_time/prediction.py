@@ -116,10 +116,19 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
 
 def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> pd.DataFrame:
     """Return ``predicted_s`` and ``bound`` of GEMMs, in the frame's order and with its index."""
-    sizes = (frame[name].to_numpy() for name in ("m", "n", "k"))
-    plan = gemm_plan(gpu, constants, *sizes, 1, precision, **_operands(gpu, frame))
+    plan = gemm_plan(gpu, constants, *_sizes(frame), 1, precision, **_operands(gpu, frame))
     time_s = _shown(gpu, frame, plan["time_s"].to_numpy())
     return pd.DataFrame({"predicted_s": rounded(time_s), "bound": plan["bound"].to_numpy()}, index=frame.index)
+
+
+def gemm_times_s(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> np.ndarray:
+    """Return the ``predicted_s`` of :func:`predict_gemms` alone, in half its time."""
+    time_s = gemm_time_s(gpu, constants, *_sizes(frame), 1, precision, **_operands(gpu, frame))
+    return rounded(_shown(gpu, frame, time_s))
+
+
+def _sizes(frame: pd.DataFrame) -> list[np.ndarray]:
+    return [frame[name].to_numpy() for name in ("m", "n", "k")]
 
 
 def _framework(frame: pd.DataFrame) -> str:

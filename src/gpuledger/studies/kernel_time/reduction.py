@@ -150,7 +150,7 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
             foreign = unseen_constants("gemm", gpu, str(kernel), precision)
             back = part[part["held_back"]]
             if foreign is not None and len(back):
-                unseen_s[back.index] = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
+                unseen_s[back.index] = prediction.gemm_times_s(gpu, foreign, back, precision)
         _add_gemm_constants(result, fits, suffix_of(group))
     first = add_groups(result, frame, unseen_s, beside, ["m", "n", "k"])
     main = suffix_of(first)
