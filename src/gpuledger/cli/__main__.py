@@ -17,6 +17,7 @@ from gpuledger.cli.new import new_dataset, new_study
 from gpuledger.cli.predict import predict
 from gpuledger.cli.profile import profile
 from gpuledger.cli.record import record
+from gpuledger.cli.served import served
 from gpuledger.cli.train import train
 from gpuledger.errors import REMEDIES, InputError, InputWarning, of_the_machine
 
@@ -43,7 +44,7 @@ def commands() -> None:
     """What GPU kernels did, from the files that profilers and probes leave behind."""
 
 
-for command in (inspect, diagnose, profile, predict, train, gemm, attention, gpus, record, new_dataset, new_study):
+for command in (inspect, diagnose, profile, predict, served, train, gemm, attention, gpus, record, new_dataset, new_study):
     commands.add_command(command)
 
 

@@ -36,6 +36,13 @@ _EVENTS = b'"traceEvents"'
 _LISTED = re.compile(rb'\[\s*\{[^{}]{0,1000}"ph"\s*:\s*"')
 
 
+#: Results of a benchmark of a server: how it was driven, or what came of it.
+_SERVED = re.compile(
+    rb'\A[\xef\xbb\xbf\s]*\[?\s*\{(?:(?=[\s\S]*"request_rate"\s*:)(?=[\s\S]*"max_concurrency"\s*:)'
+    rb'|(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms"))'
+)
+
+
 def recognise(path: Path) -> list[Found]:
     """Recognise a file, or a folder with all that is in it."""
     try:
@@ -200,6 +207,9 @@ def _json(found: Found, head: bytes) -> None:
         found.format, problem = explained
         found.problems.append(problem)
         return
+    if _SERVED.search(head):
+        _served(found)
+        return
     if title := _title_of_timeline(head):
         _set_timeline(found, title)
         if _ends_as_json(found.path):
@@ -232,6 +242,19 @@ def _model(found: Found, kind: str) -> None:
         "decode": {"batch": 32, "context": max(min(longest - 1, 2048), 1)},
     }
     found.cases["kernel_breakdown"] = {"model": found.path.name, "hardware": ["h100-sxm"], "phases": phases}
+
+
+def _served(found: Found) -> None:
+    from gpuledger.readers.served_results import read_served
+
+    found.format = "result of a benchmark of a server"
+    runs = read_served(found.path)
+    found.content = f"{len(runs):,} run{'s' * (len(runs) != 1)}"
+    first, entry = runs[0], {"files": found.path.name}
+    # What the result does not say is left to the user.
+    entry |= {"engine": first.engine or None, "model": first.model}
+    entry["parallel"] = {"tensor": first.tensor or None}
+    found.cases["serving_time"] = {"gpu": None, "results": [entry]}
 
 
 def _title_of_timeline(head: bytes) -> str | None:

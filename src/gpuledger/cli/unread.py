@@ -65,11 +65,6 @@ _KINDS = (
         head=r"(?m)^\"?(?:Time|NVTX Range|PID|Start)\b[^\n]*(?:Num Calls|NVTX Inst|DurNon|QCount|T-Pri|,Count,Avg)",
     ),
     _Kind(
-        "result of a benchmark of a server",
-        "it holds no kernels; serving_time reads a table with a row per run (traces/README.md)",
-        head=r'\A\s*\{(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms")',
-    ),
-    _Kind(
         "source page of Nsight Compute",
         "it has a row per instruction; export it with ncu --import REPORT --csv --page raw",
         head=r'\A"?#"?,(?:[^\n]*,)?"?(?:Address|Source)"?,',

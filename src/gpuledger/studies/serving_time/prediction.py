@@ -1,6 +1,8 @@
 """From served runs to the predicted times of their kernels: a decode step, prompts, and both together."""
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +12,12 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.step import predict, totals
-from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill
+from gpuledger.models.transformer import Model, Parallel, chunk, decode, join, kernels, prefill
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.serving_time import sweeps
 from gpuledger.studies.serving_time.apart import decode_steps, decoding_share
+from gpuledger.studies.serving_time.results import read_results
 from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
 
 #: Measured over predicted times beyond which the unit is wrong, not the prediction.
@@ -60,23 +63,51 @@ def predict_runs(case: Case, gpu: Gpu, served: bool = False) -> PredictedRuns:
     InputError
         A wrong table; no run that can be expressed; times in another unit.
     """
+    configs = case.path("configs") if "configs" in case.inputs else None
+    if "results" in case.inputs:
+        return predict_table(read_results(case), gpu, configs, (case.dataset.file, f"{case.place}.results"))
     table, ignored = read_runs(case, gpu)
     runs = sweeps.once(table)
     apart = served & (runs["mode"] == APART)
-    parts, refused, used = _predict(case, gpu, runs[~apart], not served)
-    refused += Counter({"workers only decode": int(apart.sum())})
+    found = predict_table(runs, gpu, configs, (case.path("runs"), "column silicon_tpot_ms"), apart, not served)
+    return found._replace(repeated=len(table) - len(runs), ignored=ignored)
+
+
+def predict_table(
+    runs: pd.DataFrame,
+    gpu: Gpu,
+    configs: Path | None,
+    where: tuple[str | Path, str],
+    left_out: pd.Series | None = None,
+    given_ttft: bool = True,
+) -> PredictedRuns:
+    """Predict every run of a table, each of which stands there once; as :func:`predict_runs`.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Of :func:`gpuledger.studies.serving_time.runs.read_runs`, with ``speculative``.
+    configs : path, optional
+        A folder of models' configurations.
+    where : path and str
+        Whose times errors are about.
+    left_out : Series of bool
+        Runs that only decode and are not asked for.
+    """
+    left_out = pd.Series(False, runs.index) if left_out is None else left_out
+    parts, refused, used = _predict(express(configs, gpu), gpu, runs[~left_out], given_ttft)
+    refused += Counter({"workers only decode": int(left_out.sum())})
     reasons = "; ".join(f"{count} {reason}" for reason, count in sorted(refused.items(), key=lambda e: (-e[1], e[0])))
     if not parts:
         problem = f"no run on {gpu.name} can be expressed ({reasons or 'none'})"
-        raise InputError(case.path("runs"), "", problem, "add runs that the models can express, or set another gpu")
+        raise InputError(where[0], "", problem, "add runs that the models can express, or set another gpu")
     data = pd.concat(parts).sort_index().reset_index(drop=True)
     ratio = float((data["measured_s"] / data["kernels_s"]).median())
     if not 1 / IMPLAUSIBLE < ratio < IMPLAUSIBLE:
         than = f"{1 / ratio:.3g} times shorter" if ratio < 1 else f"{ratio:.3g} times longer"
         problem = f"times are, in the median, {than} than the sum of the kernels"
-        remedy = "write milliseconds, or correct the gpu"
-        raise InputError(case.path("runs"), "column silicon_tpot_ms", problem, remedy)
-    return PredictedRuns(data, runs, len(table) - len(runs), ignored, reasons or "none", sorted(used))
+        raise InputError(*where, problem, "write milliseconds, or correct the gpu")
+    return PredictedRuns(data, runs, 0, 0, reasons or "none", sorted(used))
 
 
 def _label(parallel: Parallel) -> str:
@@ -85,11 +116,18 @@ def _label(parallel: Parallel) -> str:
     return " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "TP")
 
 
+def _format_name(model: Model) -> str:
+    """Return what the number format of a checkpoint's weights is called."""
+    weights = model.precision.weights
+    name = weights if isinstance(weights, str) else weights.get("*", "bf16")
+    return "16-bit" if name in ("bf16", "fp16") else name.replace("_block128", "_block")
+
+
 def _predict(
-    case: Case, gpu: Gpu, runs: pd.DataFrame, given_ttft: bool
+    of_run: Callable, gpu: Gpu, runs: pd.DataFrame, given_ttft: bool
 ) -> tuple[list[pd.DataFrame], Counter, set[str]]:
     """Return the expressed runs with the times of their kernels, how many are not for which reason, and constants."""
-    of_run, refused, groups = express(case, gpu), Counter(), {}
+    refused, groups = Counter(), {}
     for index, run in zip(runs.index, runs.to_dict("records"), strict=True):
         try:
             model, precision, parallel = of_run(run)
@@ -111,6 +149,7 @@ def _predict(
         used |= sources
         parts.append(
             part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
+                precision=part["precision"].replace("", _format_name(model)),
                 gpus=parallel.devices,
                 parallelism=_label(parallel),
                 replicas=parallel.replicas,
@@ -142,12 +181,23 @@ def _passes(
 
     step_s, prompt_s, added_s = steps_s(requests)
     # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
-    others = np.maximum(requests - 1, 0) / out
+    others = np.maximum(requests - 1, 0) / out * _met(requests, part["prompts"].to_numpy())
     times = {"decode_s": step_s, "full_s": step_s, "prompts_s": others * added_s, "prompt_s": prompt_s}
     times |= {"kernels_s": step_s + times["prompts_s"], "given_ttft_s": np.nan, "decoding": requests}
     if not given_ttft:
         return times, used
-    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
+    wait_s = part["ttft_s"].fillna(0.0).to_numpy()
+    share = decoding_share(step_s, others * added_s, out, wait_s)
     step_s, _, added_s = steps_s(np.maximum(np.rint(share * requests).astype(np.int64), 1))
-    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
-    return times | {"given_ttft_s": step_s + share * others * added_s}, used
+    share = decoding_share(step_s, others * added_s, out, wait_s)
+    given_s = np.where(part["ttft_s"].isna(), np.nan, step_s + share * others * added_s)
+    return times | {"given_ttft_s": given_s}, used
+
+
+def _met(requests: np.ndarray, prompts: np.ndarray) -> np.ndarray:
+    """Return which share of the other requests' prompts a request meets in the mean, in a run of so many prompts.
+
+    The first ones begin at once, and each of the last ones, B of P, meets only the prompts after its own: half of the
+    others in the mean. A run of unknown length (0) has no end.
+    """
+    return np.where(prompts > 0, 1 - requests / (2 * np.maximum(prompts, np.maximum(requests, 1))), 1.0)

@@ -27,8 +27,9 @@ def reduce(case: Case) -> CaseResult:
     ----------
     case : Case
         ``runs``, a table of served runs, and ``gpu``, or ``gpus`` to ask which parallelism the predictions would choose
-        (:func:`gpuledger.studies.serving_time.parallelism.reduce_choices`); optional ``configs``, a folder of the
-        models' configurations.
+        (:func:`gpuledger.studies.serving_time.parallelism.reduce_choices`); or ``results`` of a benchmark and ``gpu``
+        (:func:`gpuledger.studies.serving_time.results.read_results`); optional ``configs``, a folder of the models'
+        configurations.
 
     Returns
     -------
@@ -105,7 +106,7 @@ def _fit(data: pd.DataFrame, measured: str, predicted: str, times: pd.Series, le
 
 def _few(data: pd.DataFrame) -> pd.DataFrame:
     """Return the runs whose first token can be judged: of few requests, and not after a transfer from other GPUs."""
-    return data[(data["requests"] <= FEW_REQUESTS) & (data["mode"] != APART)]
+    return data[(data["requests"] <= FEW_REQUESTS) & (data["mode"] != APART) & data["ttft_s"].notna()]
 
 
 def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:

@@ -69,8 +69,9 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     Returns
     -------
     frame : DataFrame
-        ``id, engine, model, precision`` (the number formats' name, 16-bit where none is given), ``mode, quantised,
-        input_tokens, output_tokens, requests`` (of a replica), ``tensor, pipeline, replicas, expert_shards,
+        ``id, engine, model, precision`` and ``quantised`` (the number formats' name, "": as the checkpoint says),
+        ``mode, cache`` (fp8, or ""), ``input_tokens, output_tokens, requests`` (in flight, of a
+        replica), ``prompts`` (of the whole run, 0: not given), ``tensor, pipeline, replicas, expert_shards,
         expert_ranks``, ``workers`` (that decode, each of so many replicas), ``concurrency``, ``ttft_s, tpot_s``,
         ``source``, ``export`` (see :mod:`gpuledger.studies.serving_time.sweeps`); sizes are 0 where they are not given.
         Of runs whose prompts are processed elsewhere (`APART`), they are those of the workers that decode.
@@ -83,7 +84,10 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         *(Column(name) for name in _TEXTS),
         *(Column(f"{part}_quant_mode", optional=True) for part in ("gemm", "moe")),
         *(Column(name, "integer", minimum=1, maximum=_MOST) for name in ("isl", "osl")),
-        *(Column(name, "integer", minimum=0, maximum=_MOST, optional=True) for name in (*_SIZES, *_DECODE)),
+        *(
+            Column(name, "integer", minimum=0, maximum=_MOST, optional=True)
+            for name in (*_SIZES, *_DECODE, "num_prompts")
+        ),
         Column("silicon_ttft_ms", "number", minimum=0, maximum=_MOST),
         Column("silicon_tpot_ms", "number", minimum=1e-3, maximum=_MOST),
         *(Column(name, optional=True) for name in ("silicon_data_source", *_IGNORED)),
@@ -110,12 +114,14 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
             "id": rows["id"],
             "engine": rows["backend"].str.lower().replace({"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}),
             "model": rows["model_path"],
-            "precision": quantised.replace("", "16-bit"),
+            "precision": quantised,
             "mode": rows["mode"],
             "quantised": quantised,
+            "cache": "",
             "input_tokens": rows["isl"].astype(np.int64),
             "output_tokens": rows["osl"].astype(np.int64),
             "requests": sizes["batch_size"],
+            "prompts": _counts(rows.get("num_prompts", none)),
             "tensor": sizes["tp_size"],
             "pipeline": sizes["pp_size"],
             "replicas": sizes["attention_dp_size"],
@@ -156,9 +162,11 @@ class NotExpressedError(Exception):
     """A run that the models cannot express; its text is the reason."""
 
 
-def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision | None, Parallel]]:
-    """Return a function from a run to its model, precision and parallelism; it raises `NotExpressedError`."""
-    folder = case.path("configs") if "configs" in case.inputs else None
+def express(folder: Path | None, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision | None, Parallel]]:
+    """Return a function from a run to its model, precision and parallelism; it raises `NotExpressedError`.
+
+    Configurations of models are looked for in `folder`, then in ``resources/models`` and on the hub.
+    """
     read: dict[str, Model | str] = {}
 
     def model_of(name: str) -> Model:
@@ -189,7 +197,7 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
             raise NotExpressedError(f"precision {quantised}")
         if precision and not name.startswith("nvidia/") and quantised == "fp8":
             precision = replace(precision, cache="bf16")
-        if sweeps.cache_in_fp8(run, gpu):
+        if run["cache"] or sweeps.cache_in_fp8(run, gpu):
             precision = replace(precision or model.precision, cache="fp8")
         return model, precision, _parallel(run, model, gpu)
 
@@ -230,6 +238,5 @@ def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
         parallel.check(model)
     except InputError:
         raise NotExpressedError("parallelism: the model cannot be split so") from None
-    if not experts and replicas > 1:
-        raise NotExpressedError("parallelism: replicas of a dense model")
+    # Replicas of a dense model do not meet: each is a server of its own.
     return parallel

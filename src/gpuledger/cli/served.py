@@ -1,0 +1,101 @@
+"""``gpuledger served``: are a server's steps as fast as its kernels would be?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuledger.cli.options import chosen_gpus, gpu_file_option, number
+from gpuledger.cli.terminal import json_option, print_json, print_table, say
+from gpuledger.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Options for the degrees of parallelism.
+_DEGREES = {"tensor": "--tp", "pipeline": "--pp", "replicas": "--dp", "expert": "--ep"}
+_REMEDIES = {"engine": "add --engine vllm, sglang or trtllm", "tensor": "add --tp"}
+#: Columns of the table, and the keys of --json.
+_COLUMNS = {
+    **{"id": "run", "requests": "in flight", "input_tokens": "prompt", "output_tokens": "output"},
+    **{"measured_ms": "measured ms", "predicted_ms": "kernels ms", "decode_ms": "decode", "prompts_ms": "prompts"},
+    "measured_over_predicted": "measured / kernels",
+}
+
+
+@click.command(
+    short_help="Are a server's steps as fast as its kernels would be?",
+    epilog="Example: gpuledger served results/ --gpu h100-sxm --engine vllm --model Llama-3.1-70B --tp 8",
+)
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--gpu", required=True, help="The GPU's id (gpuledger gpus).")
+@gpu_file_option
+@click.option("--engine", type=click.Choice(["vllm", "sglang", "trtllm"]), help="Which engine served.")
+@click.option("--model", help="The model, if the result names a folder or an alias.")
+@click.option(
+    "--precision", type=click.Choice(["fp8", "fp8_block", "nvfp4"]), help="Of the weights, if the checkpoint is not."
+)
+@click.option("--cache", type=click.Choice(["fp8"]), help="The cache's number format, if not the checkpoint's.")
+@click.option("--tp", help="GPUs that share each matrix (vLLM does not write it down).")
+@click.option("--pp", help="Pipeline stages.")
+@click.option("--dp", help="Replicas of the attention, which share the requests.")
+@click.option("--ep", help="GPUs that the experts are spread over.")
+@json_option
+def served(
+    results: tuple[Path, ...],
+    gpu: str,
+    gpu_file: Path | None,
+    engine: str | None,
+    model: str | None,
+    precision: str | None,
+    cache: str | None,
+    as_json: bool,
+    **degrees: str | None,
+) -> None:
+    """Compare the time per output token in RESULTS, files of vllm bench serve or sglang.bench_serving or folders of
+    them, with what the kernels of such steps are predicted to take: decoding, and other requests' prompts.
+
+    What takes longer is the engine's: the host, gaps between kernels, queues. All results are of one deployment.
+    """
+    from gpuledger.readers.served_results import read_served
+    from gpuledger.studies.serving_time.prediction import predict_table
+    from gpuledger.studies.serving_time.results import table_of
+
+    chosen, *others = chosen_gpus((gpu,), gpu_file)
+    if others:
+        raise InputError("command line", "--gpu", "several GPUs", "name the one that the server ran on")
+    said = {"engine": engine, "model": model, "precision": precision, "cache": cache}
+    stated = {name: value for name, value in said.items() if value}
+    given = zip(_DEGREES, (degrees[option.removeprefix("--")] for option in _DEGREES.values()), strict=True)
+    stated["parallel"] = {name: number(text, _DEGREES[name]) for name, text in given if text}
+    runs = table_of([run for path in results for run in read_served(path)], stated, ("command line", ""), _REMEDIES)
+    found = predict_table(runs, chosen, None, (results[0], ""))
+    data = found.data
+    table = data.assign(
+        measured_ms=1e3 * data["measured_s"],
+        predicted_ms=1e3 * data["kernels_s"],
+        decode_ms=1e3 * data["decode_s"],
+        prompts_ms=1e3 * data["prompts_s"],
+        measured_over_predicted=data["measured_s"] / data["kernels_s"],
+    )
+    if as_json:
+        keys = ["engine", "model", "precision", "parallelism", "gpus", *_COLUMNS]
+        print_json({"gpu": chosen.name, "runs": table[keys].to_dict("records"), "not_expressed": found.refused})
+        return
+    _print(table, chosen.title, found.refused)
+
+
+def _print(table: pd.DataFrame, title: str, refused: str) -> None:
+    first = table.iloc[0]
+    say(f"{first['model']} {first['precision']}, {first['engine']}, {first['parallelism']} on {title}", bold=True)
+    words = [
+        table["id"],
+        *(table[name].map("{:,}".format) for name in ("requests", "input_tokens", "output_tokens")),
+        *(table[name].map("{:.2f}".format) for name in list(_COLUMNS)[4:]),
+    ]
+    print_table(list(_COLUMNS.values()), list(zip(*words, strict=True)), range(1, len(words)), ("decode", "prompts"))
+    say(f"A step takes {table['measured_over_predicted'].median():.2f} times as long as its kernels (median, predicted).")
+    if refused != "none":
+        say(f"left out: {refused}")

@@ -1,0 +1,239 @@
+"""Results of benchmarks of a server: ``vllm bench serve`` (JSON) and ``sglang.bench_serving`` (JSON lines).
+
+Both write one object a run with the same names for its totals, times in milliseconds, and nothing of the GPU. vLLM says
+nothing of the server but what its ``--metadata KEY=VALUE`` adds; SGLang (from 0.4.7 on) adds the server's arguments. Sources: vllm-project/vllm,
+``vllm/benchmarks/serve.py``; sgl-project/sglang, ``python/sglang/bench_serving.py``.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpuledger.errors import InputError
+
+#: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
+MOST_BYTES = 256 << 20
+#: Times longer than a day (ms) and more tokens than this are no measurement.
+_MOST = {"ms": 86_400_000.0, "tokens": 2.0**40}
+#: How a result begins: totals that all versions of both programs write.
+MARK = re.compile(r'"(?:request|output)_throughput"\s*:')
+#: Names of a degree of parallelism among vLLM's metadata and SGLang's arguments.
+_DEGREES = {
+    "tensor": ("tensor_parallel_size", "tp_size", "tp"),
+    "pipeline": ("pipeline_parallel_size", "pp_size", "pp"),
+    "replicas": ("data_parallel_size", "dp_size", "dp"),
+    "expert": ("ep_size",),
+}
+_QUANTISED = {"fp8": "fp8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8": "fp8", "modelopt_fp4": "nvfp4"}
+
+
+class ServedRun(NamedTuple):
+    """What one run of a benchmark says; of degrees of parallelism 0, of texts "" where it does not say it.
+
+    Attributes
+    ----------
+    place : str
+        The file's name, and which of several runs (the line of JSON lines).
+    engine, model : str
+        ``sglang``, ``trtllm`` or ``vllm``; the model as the server was asked for it.
+    input_tokens, output_tokens : int
+        Of a request, in the mean.
+    prompts : int
+        Completed requests.
+    in_flight : int
+        Requests at a time: the benchmark's limit, or, where requests arrive at a finite rate, by Little's law from
+        their measured times; 0 if there is no limit.
+    ttft_s, tpot_s : float
+        Median time to the first token (NaN: not measured) and per output token; the mean where no median is given.
+    tensor, pipeline, replicas, expert : int
+        Degrees of parallelism. Replicas of the attention share the requests, and the experts if there are any.
+    copies : int
+        Servers of their own that share the requests.
+    quantised, cache : str
+        ``fp8`` or ``nvfp4`` where the server was told to quantise, ``fp8`` for such a cache.
+    speculative : bool
+        Whether tokens were drafted.
+    """
+
+    place: str
+    engine: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    prompts: int
+    in_flight: int
+    ttft_s: float
+    tpot_s: float
+    tensor: int
+    pipeline: int
+    replicas: int
+    expert: int
+    copies: int
+    quantised: str
+    cache: str
+    speculative: bool
+
+
+def read_served(path: Path) -> list[ServedRun]:
+    """Read the runs in a file, or in all ``.json`` and ``.jsonl`` files of a folder that hold such results.
+
+    Raises
+    ------
+    InputError
+        A file that holds none (in a folder: no file does), or a run without lengths, requests or times.
+    """
+    if not path.is_dir():
+        if runs := list(_read(path)):
+            return runs
+        problem = "no result of vllm bench serve or sglang.bench_serving"
+        raise InputError(path, "", problem, "give the file that --save-result or --output-file wrote")
+    files = sorted(file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
+    runs = []
+    for file in files:
+        above = file.relative_to(path).parent.as_posix()
+        runs += [run._replace(place=f"{above}/{run.place}".removeprefix("./")) for run in _read(file)]
+    if not runs:
+        problem = f"none of {len(files)} .json and .jsonl files holds a result of vllm bench serve or sglang.bench_serving"
+        raise InputError(path, "", problem, "put the results there, or correct the path")
+    return runs
+
+
+def _read(path: Path) -> Iterator[ServedRun]:
+    """Yield the runs of a file: of one object, of a list of them, or of one in each line."""
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(path, "", f"larger than {MOST_BYTES >> 20} MiB", "leave out the times of every request")
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(path, "", "not text in UTF-8", "give the file that the benchmark wrote") from None
+    if not MARK.search(text):
+        return
+    try:
+        whole = json.loads(text)
+        one = not isinstance(whole, list)
+        entries = enumerate([whole] if one else whole, 1)
+    except (ValueError, RecursionError):
+        one = False
+        entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
+    for at, entry in entries:
+        if isinstance(entry, dict) and ("request_throughput" in entry or "output_throughput" in entry):
+            yield _Entry(path, 0 if one else at, entry).run()
+
+
+def _line(path: Path, at: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise InputError(path, f"line {at}", "not valid JSON", "remove the line, or save the result again") from None
+
+
+class _Entry:
+    """One run's object, whose values are checked as they are asked for."""
+
+    def __init__(self, path: Path, at: int, values: Mapping[str, Any]):
+        self.path, self.at, self.values = path, at, values
+        told = values.get("server_info")
+        self.server = told if isinstance(told, Mapping) else {}
+
+    def run(self) -> ServedRun:
+        prompts = self.count("completed")
+        if not prompts:
+            self.refuse("completed", "no request was completed", "remove the run")
+        lengths = {way: max(1, round(self.count(f"total_{way}_tokens") / prompts)) for way in ("input", "output")}
+        tpot, ttft = self.time("tpot"), self.time("ttft")
+        if math.isnan(tpot):
+            self.refuse("median_tpot_ms", "the time per output token is missing", "save it with the benchmark's metrics")
+        text = {name: str(self.values.get(name) or "") for name in ("backend", "model_id")}
+        quantised = str(self.server.get("quantization") or "").lower()
+        return ServedRun(
+            place=f"{self.path.name}:{self.at}" if self.at else self.path.name,
+            engine=self.engine(text["backend"].lower()),
+            model=str(self.server.get("model_path") or "") or text["model_id"],
+            input_tokens=lengths["input"],
+            output_tokens=lengths["output"],
+            prompts=prompts,
+            in_flight=self.in_flight(prompts, ttft, tpot, lengths["output"]),
+            ttft_s=ttft / 1e3,
+            tpot_s=tpot / 1e3,
+            **self.degrees(),
+            quantised=_QUANTISED.get(quantised, quantised),
+            cache="fp8" if str(self.server.get("kv_cache_dtype") or "").lower().startswith("fp8") else "",
+            speculative=bool(self.server.get("speculative_algorithm")),
+        )
+
+    def engine(self, backend: str) -> str:
+        """Return the engine: SGLang's program tells it where it asked the server, vLLM's says how it was asked."""
+        for name in ("sglang", "vllm"):
+            if backend.startswith(name):
+                return name
+        return "trtllm" if backend.startswith(("trt", "tensorrt")) else "sglang" if self.server else ""
+
+    def in_flight(self, prompts: int, ttft: float, tpot: float, output: int) -> int:
+        limit = self.number("max_concurrency") or 0.0
+        rate = self.values.get("request_rate")
+        if isinstance(rate, str):
+            rate = math.inf if rate.strip().lower() in ("inf", "infinity") else self.number("request_rate")
+        if rate is None or rate == math.inf:
+            return int(min(limit, prompts))
+        duration = self.number("duration") or 0.0
+        if not duration > 0 or math.isnan(ttft):
+            return int(min(limit, prompts))
+        # Little's law: so many are in flight as begin while one of them is served.
+        together = max(1, round(prompts / duration * (ttft + (output - 1) * tpot) / 1e3))
+        return int(min(together, limit or prompts, prompts))
+
+    def time(self, name: str) -> float:
+        """Return a median time (ms), or the mean where there is none; NaN if neither is measured."""
+        for kind in ("median", "mean"):
+            value = self.number(key := f"{kind}_{name}_ms")
+            if value is not None and value > 0:
+                if value > _MOST["ms"]:
+                    self.refuse(key, f"{value:g} ms are more than a day", "write milliseconds")
+                return value
+        return math.nan
+
+    def count(self, name: str) -> int:
+        value = self.number(name)
+        if value is None:
+            self.refuse(name, "it is missing", "save the result with the benchmark's own program")
+        if not 0 <= value <= _MOST["tokens"] or value != int(value):
+            self.refuse(name, f"{value:g} is not a count", "correct it")
+        return int(value)
+
+    def degrees(self) -> dict[str, int]:
+        """Return the degrees of parallelism, and the number of servers."""
+        found = {name: self.degree(names) for name, names in _DEGREES.items()} | {"copies": 1}
+        if self.server and not self.server.get("enable_dp_attention"):
+            # SGLang's data parallelism; that of the attention alone divides the tensor group instead.
+            found |= {"copies": max(found["replicas"], 1), "replicas": 0}
+        elif self.server and found["replicas"] > 1:
+            found["tensor"] //= found["replicas"]
+        return found
+
+    def degree(self, names: tuple[str, ...]) -> int:
+        """Return a degree of parallelism; 0 if neither the server nor the metadata says it."""
+        for source in (self.server, self.values):
+            for name in names:
+                if (value := source.get(name)) is not None:
+                    if not re.fullmatch(r"[0-9]{1,5}", str(value)):
+                        self.refuse(name, f"{str(value)[:40]!r} is not a number of GPUs", "correct it")
+                    return int(value)
+        return 0
+
+    def number(self, name: str) -> float | None:
+        value = self.values.get(name)
+        if value is None:
+            return None
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if isinstance(value, bool) or not math.isfinite(number):
+            self.refuse(name, f"{str(value)[:40]!r} is not a number", "correct it")
+        return number
+
+    def refuse(self, name: str, problem: str, remedy: str) -> None:
+        raise InputError(self.path, f"run {self.at}, {name}" if self.at else name, problem, remedy)

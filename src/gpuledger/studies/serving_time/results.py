@@ -1,0 +1,102 @@
+"""Served runs from the results of a benchmark's own program, and what its user says of the server."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.readers.served_results import ServedRun, read_served
+from gpuledger.studies.serving_time.runs import TOGETHER
+
+DEGREES = ("tensor", "pipeline", "replicas", "expert")
+#: What a user adds to a case where a result does not say it.
+_REMEDIES = {"engine": "add engine: vllm, sglang or trtllm", "tensor": "add parallel: {tensor: …}"}
+
+
+def read_results(case: Case) -> pd.DataFrame:
+    """Read the runs of every entry of ``results``.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`gpuledger.studies.serving_time.runs.read_runs`, with ``speculative``: whether tokens were drafted.
+
+    Raises
+    ------
+    InputError
+        No result; what :func:`table_of` refuses.
+    """
+    parts = []
+    for at, entry in enumerate(case.inputs["results"]):
+        place = f"results[{at}]"
+        runs = read_served(case.present(entry["files"], f"{place}.files", "path"))
+        parts.append(table_of(runs, entry, (case.dataset.file, f"{case.place}.{place}"), _REMEDIES))
+    return pd.concat(parts, ignore_index=True)
+
+
+def table_of(
+    runs: Sequence[ServedRun], stated: Mapping[str, Any], where: tuple[Any, str], remedies: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return runs as a table for :func:`gpuledger.studies.serving_time.prediction.predict_table`.
+
+    Parameters
+    ----------
+    stated : mapping
+        What the user says of the server: optional ``engine, model, precision, cache`` and ``parallel``, a mapping of
+        `DEGREES`. It goes before what the results say, except for degrees, which must agree.
+    where : path and str
+        Where that stands.
+    remedies : mapping
+        What to add where neither says the ``engine`` or the degree ``tensor``.
+
+    Raises
+    ------
+    InputError
+        An engine or a number of GPUs that neither says, or a degree that they say differently.
+    """
+    return pd.DataFrame([_row(run, stated, where, remedies) for run in runs])
+
+
+def _row(run: ServedRun, stated: Mapping[str, Any], where: tuple[Any, str], remedies: Mapping[str, str]) -> dict:
+    degrees = {}
+    for name in DEGREES:
+        told, found = stated.get("parallel", {}).get(name, 0), getattr(run, name)
+        if told and found and told != found:
+            problem = f"{name} is {told}, but {run.place} says {found}"
+            raise InputError(*where, problem, "correct or remove it")
+        degrees[name] = told or found
+    engine, precision = stated.get("engine", run.engine), stated.get("precision", run.quantised)
+    for name, known in (("engine", engine), ("tensor", degrees["tensor"])):
+        if not known:
+            what = {"engine": "which engine served", "tensor": "over how many GPUs the model was split"}[name]
+            raise InputError(*where, f"{run.place} does not say {what}", remedies[name])
+    replicas, ranks = max(degrees["replicas"], 1), max(degrees["expert"], 1)
+    sharing = replicas * run.copies
+    return {
+        "id": run.place,
+        "engine": engine,
+        "model": stated.get("model", run.model),
+        "precision": precision,
+        "mode": TOGETHER,
+        "quantised": precision,
+        "cache": stated.get("cache", run.cache),
+        "input_tokens": run.input_tokens,
+        "output_tokens": run.output_tokens,
+        "requests": -(-run.in_flight // sharing),
+        "prompts": -(-run.prompts // sharing),
+        "tensor": degrees["tensor"],
+        "pipeline": max(degrees["pipeline"], 1),
+        "replicas": replicas,
+        # Without expert parallelism all GPUs share each expert.
+        "expert_shards": max(degrees["tensor"] * replicas // ranks, 1),
+        "expert_ranks": ranks,
+        "workers": 1,
+        "concurrency": 0,
+        "ttft_s": run.ttft_s,
+        "tpot_s": run.tpot_s,
+        "source": "",
+        "export": False,
+        "speculative": run.speculative,
+    }
