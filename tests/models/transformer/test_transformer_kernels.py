@@ -450,6 +450,27 @@ def test_the_busiest_device_of_a_random_placement(experts, active, devices, toke
     assert [rows[0], touched[0]] == pytest.approx(np.mean(most, axis=0), rel=0.08)
 
 
+@pytest.mark.parametrize(("experts", "active", "devices"), [(64, 6, 16), (256, 8, 32), (128, 8, 64), (64, 6, 64)])
+@pytest.mark.parametrize("tokens", [64, 512])
+def test_the_most_popular_expert_decides_where_a_device_has_few(experts, active, devices, tokens):
+    """Every token chooses with the stated probabilities: equal steps from a random start through a random order."""
+    random, probability = np.random.default_rng(3), choice_probability(experts, active, SERVED_LOAD)
+    most = []
+    for _ in range(60):
+        order = random.permuted(np.tile(np.arange(experts), (tokens, 1)), axis=1)
+        steps = np.floor(np.cumsum(probability[order], axis=1) + random.random((tokens, 1)))
+        rows = np.bincount(order[np.diff(steps, axis=1, prepend=0) > 0], minlength=experts)
+        most.append(rows[random.permutation(experts)].reshape(devices, -1).sum(axis=1).max())
+    rows, _ = Routing(experts, active, SERVED_LOAD, devices).busiest(np.array([tokens]))
+    assert rows[0] == pytest.approx(np.mean(most), rel=0.1)
+
+
+@pytest.mark.parametrize("load", [0.0, SERVED_LOAD])
+def test_a_token_reaches_some_device_whole(load):
+    rows, touched = Routing(64, 2, load, 64).busiest(np.array([0, 1, 10**6]))
+    assert rows[:2].tolist() == [0, 1] and touched.tolist() == pytest.approx([0, 1, 1])
+
+
 def test_uneven_load_touches_fewer_experts_and_burdens_one_device():
     model, work = MODELS["Qwen3-30B-A3B"], decode(100, 32)
     frames = [kernels(model, work, Parallel(expert=8), expert_load=load).set_index("kernel") for load in (0, 1.0)]

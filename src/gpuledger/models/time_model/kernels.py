@@ -257,7 +257,9 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
         for code in np.unique(uneven[uneven >= 0]):
             of = uneven == code
             routing = rows["routing"][starts[of][0]]
-            tiles[:, of] = routing.tiles(np.rint(choices[of] / routing.active).astype(np.int64), moe.TILES)
+            several = np.rint(choices[of] / routing.active).astype(np.int64)
+            # Expected experts are no whole number, as the rows' are: 1.46 of them are read, not one.
+            active[of], tiles[:, of] = routing.busiest(several)[1], routing.tiles(several, moe.TILES)
         # All layers of a model have as many experts, and choose as many.
         total, tokens, written = (
             values[0] for values in every.at(name == "router_topk").floats("n", "m", "write_bytes")

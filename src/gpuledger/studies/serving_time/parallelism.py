@@ -16,7 +16,7 @@ WORKLOAD = ["gpu", "engine", "model", "precision", "input_tokens", "output_token
 #: Who chooses, and what that is called.
 CHOOSERS = {
     "predicted": "by predicted times",
-    "fewest_met": "in hindsight the fewest GPUs that meet it",
+    "fewest_met": "in hindsight the fewest fast enough",
     "fewest": "always the fewest GPUs",
     "most": "always the most",
     "any": "a random one",
