@@ -465,6 +465,11 @@ def test_the_most_popular_expert_decides_where_a_device_has_few(experts, active,
     assert rows[0] == pytest.approx(np.mean(most), rel=0.1)
 
 
+def test_a_device_with_one_expert_more_has_all_of_them_touched():
+    _, touched = Routing(60, 4, SERVED_LOAD, 8).busiest(np.array([10**6]))
+    assert touched[0] == pytest.approx(8, rel=1e-6)
+
+
 @pytest.mark.parametrize("load", [0.0, SERVED_LOAD])
 def test_a_token_reaches_some_device_whole(load):
     rows, touched = Routing(64, 2, load, 64).busiest(np.array([0, 1, 10**6]))

@@ -141,11 +141,14 @@ def _attention(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[s
 def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     # Today's engines load norms, activations and RoPE vectorised, unlike those of 2024 (the law's other operators).
     operators = ["softmax" if str(name).endswith("softmax") else "vectorised" for name in rows["kernel"]]
-    m, batch, n, read, write, weight, cache = rows.floats(
-        "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes"
+    m, batch, n, read, write, weight, cache, macs = rows.floats(
+        "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes", "macs"
     )
     times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
+    if macs.any():  # scans of long prompts: no faster than matrix units
+        parts["compute_s"] = 2 * macs / gpu.peak_flop_per_s("bf16")
+        parts["time_s"] = np.maximum(parts["time_s"], parts["launch_s"] + parts["compute_s"])
     # A chain of steps is latency.
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["chain_s"])

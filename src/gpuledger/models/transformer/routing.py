@@ -95,6 +95,11 @@ class Routing:
         """Whether all experts are chosen equally often."""
         return not isinstance(self.load, str) and np.ptp(choice_probability(self.experts, self.active, self.load)) == 0
 
+    @property
+    def _most_experts(self) -> int:
+        """Experts of a device; where they cannot be spread evenly, of one that has one more."""
+        return -(-self.experts // self.devices)
+
     def busiest(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected load of the device with the most.
 
@@ -154,7 +159,7 @@ class Routing:
         if at_random:
             each = each * self._over_mean(each, each, count)[:, None]
             touched = np.minimum(touched * self._over_mean(touched, touched * (1 - touched), count)[:, None], 1)
-            count = count / self.devices
+            count = count * (self._most_experts / self.experts)
         return each, touched, count
 
     def _over_mean(self, mean: np.ndarray, variance: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -175,12 +180,13 @@ class Routing:
         whole = mean @ count
         between = (mean**2 @ count - whole**2 / self.experts) / (1 - 1 / self.experts)
         chosen = variance @ count * (1 - (self.active - 1) / (self.experts - 1))
-        spread = np.sqrt(np.maximum(between + chosen, 0) / self.devices)  # all alike: rounding errors
-        normal = whole / self.devices + _largest_normal(self.devices) * spread
+        share = self._most_experts / self.experts
+        spread = np.sqrt(np.maximum(between + chosen, 0) * share)  # all alike: rounding errors
+        normal = whole * share + _largest_normal(self.devices) * spread
         popular = mean[:, -1]  # kinds are in ascending order
-        beside = (whole - popular) * (self.experts / self.devices - 1) / (self.experts - 1)
+        beside = (whole - popular) * (self._most_experts - 1) / (self.experts - 1)
         most = np.maximum(normal, popular + beside)
-        return np.divide(np.minimum(most, whole) * self.devices, whole, out=np.ones(len(whole)), where=whole > 0)
+        return np.divide(np.minimum(most, whole), whole * share, out=np.ones(len(whole)), where=whole > 0)
 
 
 @lru_cache
