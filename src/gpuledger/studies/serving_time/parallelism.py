@@ -140,8 +140,8 @@ def choices(data: pd.DataFrame) -> pd.DataFrame:
         `WORKLOAD`, ``parallelisms`` (that meet the objective), ``objective_s``; ``best`` and ``chosen`` parallelism,
         ``best_rate``; and, in percent of it, what is attained by the parallelism that predicted times choose
         (``predicted``; 0 where it does not meet the objective), by the best of those with the fewest and with the most
-        GPUs (``fewest, most``) and by all of them on average (``any``). ``fewest_met`` knows what the others do not: the
-        best of those with the fewest GPUs that meet the objective when measured.
+        GPUs (``fewest, most``) and by all of them on average (``any``); and, which only measurements tell, by the best
+        of those with the fewest GPUs that meet the objective (``fewest_met``).
     """
     parts = []
     for keys, part in data.groupby(WORKLOAD):
