@@ -44,6 +44,8 @@ def attention(
     One new token is decoding, more are prefill (causal). REQUESTS, TOKENS and CONTEXT may each be several: 64,
     1,8,64 or 1..256. Without --gpu: the fastest kernel of each measured GPU. Each kernel has its mean error on shapes
     that nothing was fitted to and, where the measured tables are, the time of the nearest measured shape.
+    As in the engines' benchmarks, prefill copies the new keys and values into the cache: in gpuledger predict, that is
+    a kernel of its own.
     """
     from gpuledger.studies.kernel_time.single_kernels import measured_gpus, single_attention
 

@@ -29,7 +29,8 @@ def gemm(
 
     M, N and K may each be several: 64, 1,8,64 or 1..256. Without --gpu: the fastest kernel of each measured GPU. Each
     kernel has its mean error on shapes that nothing was fitted to and, where the measured tables are, the time of the
-    nearest measured shape.
+    nearest measured shape. Times have what the engine's benchmark has, such as the search for the scale of activations
+    in TensorRT-LLM's fp8, which gpuledger predict leaves out of a GEMM.
     """
     from gpuledger.studies.kernel_time.single_kernels import measured_gpus, single_gemms
 
