@@ -96,6 +96,7 @@ def _print(table: pd.DataFrame, title: str, refused: str) -> None:
         *(table[name].map("{:.2f}".format) for name in list(_COLUMNS)[4:]),
     ]
     print_table(list(_COLUMNS.values()), list(zip(*words, strict=True)), range(1, len(words)), ("decode", "prompts"))
-    say(f"A step takes {table['measured_over_predicted'].median():.2f} times as long as its kernels (median, predicted).")
+    ratio = table["measured_over_predicted"].median()
+    say(f"A step takes {ratio:.2f} times as long as its kernels are predicted to (median).")
     if refused != "none":
         say(f"left out: {refused}")

@@ -1,8 +1,8 @@
 """Results of benchmarks of a server: ``vllm bench serve`` (JSON) and ``sglang.bench_serving`` (JSON lines).
 
-Both write one object a run with the same names for its totals, times in milliseconds, and nothing of the GPU. vLLM says
-nothing of the server but what its ``--metadata KEY=VALUE`` adds; SGLang (from 0.4.7 on) adds the server's arguments. Sources: vllm-project/vllm,
-``vllm/benchmarks/serve.py``; sgl-project/sglang, ``python/sglang/bench_serving.py``.
+Both write one object a run with the same names for its totals, times in milliseconds, and nothing of the GPU. Of the
+server, vLLM writes what its ``--metadata KEY=VALUE`` adds, and SGLang, in its newer versions, all arguments. Sources:
+vllm-project/vllm, ``vllm/benchmarks/serve.py``; sgl-project/sglang, ``python/sglang/bench_serving.py``.
 """
 
 import json
@@ -96,7 +96,9 @@ def read_served(path: Path) -> list[ServedRun]:
         above = file.relative_to(path).parent.as_posix()
         runs += [run._replace(place=f"{above}/{run.place}".removeprefix("./")) for run in _read(file)]
     if not runs:
-        problem = f"none of {len(files)} .json and .jsonl files holds a result of vllm bench serve or sglang.bench_serving"
+        problem = (
+            f"none of {len(files)} .json and .jsonl files holds a result of vllm bench serve or sglang.bench_serving"
+        )
         raise InputError(path, "", problem, "put the results there, or correct the path")
     return runs
 
@@ -145,7 +147,7 @@ class _Entry:
         lengths = {way: max(1, round(self.count(f"total_{way}_tokens") / prompts)) for way in ("input", "output")}
         tpot, ttft = self.time("tpot"), self.time("ttft")
         if math.isnan(tpot):
-            self.refuse("median_tpot_ms", "the time per output token is missing", "save it with the benchmark's metrics")
+            self.refuse("median_tpot_ms", "the time per output token is missing", "add tpot to --percentile-metrics")
         text = {name: str(self.values.get(name) or "") for name in ("backend", "model_id")}
         quantised = str(self.server.get("quantization") or "").lower()
         return ServedRun(
@@ -172,7 +174,7 @@ class _Entry:
         return "trtllm" if backend.startswith(("trt", "tensorrt")) else "sglang" if self.server else ""
 
     def in_flight(self, prompts: int, ttft: float, tpot: float, output: int) -> int:
-        limit = self.number("max_concurrency") or 0.0
+        limit = max(self.number("max_concurrency") or 0.0, 0.0)
         rate = self.values.get("request_rate")
         if isinstance(rate, str):
             rate = math.inf if rate.strip().lower() in ("inf", "infinity") else self.number("request_rate")
