@@ -50,7 +50,7 @@ def test_a_narrow_terminal_breaks_headers_then_leaves_columns_out(printed):
     assert said == "Left out, as the terminal is narrow: limited by (--json has them)."
 
 
-def test_the_tallest_header_may_be_the_one_that_is_left_out():
+def test_the_tallest_header_may_be_the_one_that_is_left_out(printed):
     headers = ["aaaaaaaa/", "a a", "a", "aaaa", "aaaaaaa", "aaaaaaaaa"]
     assert printed(40, print_table, headers, [[""] * 6], spare=headers[1:])[0].split()[0] == "aaaaaaaa/"
 
