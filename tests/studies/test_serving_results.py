@@ -61,7 +61,7 @@ def test_what_is_missing_or_contradicts_is_one_line(tmp_path):
         reduced(results_case(tmp_path, VLLM, stated={"engine": "vllm"}))
     with refused("tensor is 8, but result.jsonl says 4"):
         reduced(results_case(tmp_path, SGLANG, stated={"parallel": {"tensor": 8}}))
-    with refused("batch or tensor parallelism is not given"):
+    with refused("did not limit the requests in flight"):
         reduced(results_case(tmp_path, VLLM | {"max_concurrency": None}))
     drafting = SGLANG["server_info"] | {"speculative_algorithm": "EAGLE"}
     with refused("1 speculative decoding"):
