@@ -95,8 +95,8 @@ def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) ->
 
 
 def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
-    """Draw the error of every run from kernels alone, by GPUs and batch, for cases of few runs."""
-    data = data.sort_values(["gpus", "requests", "input_tokens", "output_tokens"], kind="stable")
+    """Draw the error of every run from kernels alone, by model, GPUs and batch, for cases of few runs."""
+    data = data.sort_values(["model", "gpus", "requests", "input_tokens", "output_tokens"], kind="stable")
     errors = 100 * (data["kernels_s"] / data["measured_s"] - 1)
     axes.axvspan(-BAND_PERCENT, BAND_PERCENT, color=figures.PALE, linewidth=0)
     axes.axvline(0, color=figures.BLACK, linewidth=0.6, zorder=3)
@@ -108,8 +108,12 @@ def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
         f"{gpus} GPU{'s' * (gpus > 1)}, batch {batch:,}"
         for gpus, batch in zip(data["gpus"], data["requests"], strict=True)
     ]
+    if data["model"].nunique() > 1:
+        # Each model is named where its runs begin.
+        models = data["model"].map(short_name).where(data["model"] != data["model"].shift(), "")
+        names = [f"{model}  {name}".strip() for model, name in zip(models, names, strict=True)]
     axes.set_yticks(range(len(data)), names, fontsize=6.5)
-    end = max(1.5 * BAND_PERCENT, 1.3 * errors.abs().max())
+    end = max(1.5 * BAND_PERCENT, 1.6 * errors.abs().max())
     axes.set(ylim=(len(data) - 0.3, -0.7), xlim=(-end, end), xlabel="error of the prediction (%)")
 
 
