@@ -54,8 +54,8 @@ def served(
     as_json: bool,
     **degrees: str | None,
 ) -> None:
-    """Compare the time per output token in RESULTS, files of vllm bench serve or sglang.bench_serving or folders of
-    them, with what the kernels of such steps are predicted to take: decoding, and other requests' prompts.
+    """Compare the time per output token in RESULTS, what vllm bench serve or sglang.bench_serving wrote or printed or
+    folders of it, with what the kernels of such steps are predicted to take: decoding, and other requests' prompts.
 
     What takes longer is the engine's: the host, gaps between kernels, queues. All results are of one deployment.
     """
