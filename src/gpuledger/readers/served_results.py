@@ -1,8 +1,8 @@
 """Results of benchmarks of a server: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or printed.
 
-Both print the same summary, and write one object a run with the same names for its totals and times in milliseconds, but
-nothing of the GPU. Of the server, vLLM writes what its ``--metadata KEY=VALUE`` adds; SGLang's newer versions write all of
-its arguments. Sources: vllm-project/vllm, ``vllm/benchmarks/serve.py``; sgl-project/sglang,
+Both print the same summary, and write one object a run, with the same names for totals and times in milliseconds, but
+nothing of the GPU. Of the server, vLLM writes what its ``--metadata KEY=VALUE`` adds; SGLang's newer versions write all
+of its arguments. Sources: vllm-project/vllm, ``vllm/benchmarks/serve.py``; sgl-project/sglang,
 ``python/sglang/bench_serving.py``.
 """
 
