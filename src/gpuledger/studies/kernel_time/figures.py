@@ -22,7 +22,7 @@ PREDICTORS = {
     "derated_s": ("fitted roofline", figures.GREEN, "D"),
     "lookup_s": ("look-up", figures.PURPLE, "^"),
     "predicted_s": ("time model", figures.BLUE, "o"),
-    "corrected_s": ("corrected model", figures.VERMILLION, "v"),
+    "corrected_s": ("corrected model", figures.SKY, "v"),
 }
 #: Ratios of predicted to measured time are clipped to this range.
 RATIOS = (0.4, 2.2)
