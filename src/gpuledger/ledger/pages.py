@@ -59,6 +59,7 @@ def render(
     about = {"finding": title, "claims": [], "exports": [], "previous": None, "next": None, "view": None}
     about |= dict(around or {})
     heading = _take_heading(content)
+    _take_reading(content)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
@@ -141,6 +142,22 @@ def _take_heading(content: nbformat.NotebookNode) -> str | None:
         return None
     first.source = first.source[found.end() :]
     return found[1].strip()
+
+
+def _take_reading(content: nbformat.NotebookNode) -> None:
+    """Move the paragraph below the first figure, which says how to read it, to the top of the page, too.
+
+    A formula, or a heading, begins something else.
+    """
+    drawn = (any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])) for cell in content.cells)
+    first = next((number for number, has_figure in enumerate(drawn) if has_figure), len(content.cells))
+    below = content.cells[first + 1 : first + 2]
+    if below and below[0].cell_type == "markdown":
+        words, _, below[0].source = below[0].source.partition("\n\n")
+        if re.match("#", words) or "$" in words:
+            below[0].source = f"{words}\n\n{below[0].source}"
+        else:
+            content.cells.insert(0, nbformat.from_dict({**below[0], "id": "reading", "source": words}))
 
 
 def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:

@@ -109,7 +109,8 @@ def _of_engines(table: pd.DataFrame, what: str) -> str:
     best = f"{won[0][0]} is the fastest for {won[0][1]} {of}{shares}"
     if won[0][1] == "0 %":
         best = f"none is the fastest for as many as 1 % {of}"
-    said = f"{panel} {what}: {first[0]} takes {first[1]} longer than the fastest on average{longer}; beyond noise {best}"
+    longer = f"{first[0]} takes {first[1]} longer than the fastest on average{longer}"
+    said = f"{panel} {what}: {longer}; beyond noise {best}"
     if len(host := table[(table["panel"] == panel) & (table["compared"] == "host")]):
         said += f"; left out: {', '.join(short[name] for name in host['table'])}, whose times are the host's"
     return said if len(alike) else f"{said}; the benchmarks differ (see notes)"

@@ -37,7 +37,7 @@ BAR_INCHES = 0.125
 
 
 def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the held-back rows of each panel by title: per operator, or per data type of a single one, 16-bit first."""
+    """Return the held-back rows of each panel by title: per operator, or per data type of one, 16-bit first."""
     back = data[data["held_back"]]
     column = "group" if back["operator"].nunique() == 1 else "operator"
     names = sorted(dict.fromkeys(back[column]), key=lambda name: not name.startswith("16-bit"))

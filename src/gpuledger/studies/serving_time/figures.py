@@ -33,7 +33,7 @@ MANY_CLASSES = 20
 
 
 def colours(data: pd.DataFrame) -> dict[str, str]:
-    """Return the colour of every model in `data`, those with most runs first; others than the known take what is left."""
+    """Return the colour of every model, those with most runs first; models without one take what is left."""
     often = data["model"].map(short_name).value_counts(sort=True).sort_index(kind="stable")
     names = often.sort_values(ascending=False, kind="stable").index
     known = {name: next((color for start, color in COLOURS.items() if name.startswith(start)), None) for name in names}
