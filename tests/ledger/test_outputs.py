@@ -400,6 +400,23 @@ def test_what_is_said_below_the_figure_is_at_the_top_with_it(tmp_path, root, bel
     assert "More of it." not in html or html.index("More of it.") > html.index('id="Method"')
 
 
+def test_the_figure_at_the_top_is_the_one_that_was_saved_not_a_sketch_before_it(tmp_path, root):
+    pictures = [base64.b64encode(name).decode() for name in (b"sketch", b"main", b"more")]
+    about = [{}, {"image/png": {"headline": "M"}}, {"image/png": {"headline": "N"}}]
+    shown = [
+        nbformat.v4.new_output("display_data", {"image/png": picture}, metadata=said)
+        for picture, said in zip(pictures, about, strict=True)
+    ]
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=shown)]), tmp_path / "a.ipynb"
+    )
+    pages.render(tmp_path / "a.ipynb", tmp_path / "a.html", root / "workflow/templates", "T", RECORD)
+    html = (tmp_path / "a.html").read_text("utf-8")
+    assert html.index(pictures[1]) < html.index("at the top of the page")
+    assert html.index(pictures[0]) < html.index("at the top of the page") < html.index(pictures[2])
+    assert html.index(pictures[1]) < html.index(pictures[0])
+
+
 def test_standard_error_goes_to_the_log_and_never_into_a_notebook(tmp_path, caplog):
     source = "import sys\nprint('kept')\nprint('lost', file=sys.stderr)"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
