@@ -104,11 +104,11 @@ def _of_engines(table: pd.DataFrame, what: str) -> str:
     first, *others = ((short[row.table], _longer(row.mean_ratio)) for row in rows.itertuples())
     longer = "".join(f", {name} {much}" for name, much in others)
     won = [(short[row.table], f"{row.faster_percent:.0f} %") for row in ahead.itertuples()]
-    shares = "".join(f", {name} for {share}" for name, share in won[1:] if share != "0 %")
+    shares = "".join(f", {name} in {share}" for name, share in won[1:] if share != "0 %")
     of = f"of {rows['shapes'].max():,} shapes"
-    best = f"{won[0][0]} is the fastest for {won[0][1]} {of}{shares}"
+    best = f"{won[0][0]} leads in {won[0][1]} {of}{shares}"
     if won[0][1] == "0 %":
-        best = f"none is the fastest for as many as 1 % {of}"
+        best = f"none leads in as many as 1 % {of}"
     longer = f"{first[0]} takes {first[1]} longer than the fastest on average{longer}"
     said = f"{panel} {what}: {longer}; beyond noise {best}"
     if len(host := table[(table["panel"] == panel) & (table["compared"] == "host")]):
