@@ -159,7 +159,7 @@ def _stack(figure: Figure, axes: list[Axes]) -> float:
     around = _AROUND * sum(ax.axison for ax in axes)
     keys = sum(height for ax, height in zip(axes, heights, strict=True) if not ax.axison)
     # A page has room for so much; a panel of less than an inch shows nothing.
-    shrink = min(1, (TALLEST - around - keys) / (sum(heights) - keys))
+    shrink = min(1, (TALLEST - around - keys) / max(sum(heights) - keys, 1))
     heights = [max(1.0, shrink * height) if ax.axison else height for ax, height in zip(axes, heights, strict=True)]
     grid = GridSpec(len(axes), 1, figure=figure, height_ratios=[heights[number] for number in order])
     for row, number in enumerate(order):
