@@ -12,15 +12,18 @@ from gpuledger.ledger import figures
 from gpuledger.studies.serving_time.runs import APART
 from gpuledger.studies.serving_time.tables import ENGINES, short_name
 
-#: Colours of models, in the order of their number of runs; all others are grey.
-COLOURS = (
-    figures.BLUE,
-    figures.GREEN,
-    figures.ORANGE,
-    figures.SKY,
-    figures.PURPLE,
-    figures.BLACK,
-)
+#: Colours of models in every figure, by how their names begin; the first that fits counts.
+COLOURS = {
+    "DeepSeek": figures.GREEN,
+    "Qwen3-32B": "#7A2F5C",
+    "Qwen": figures.PURPLE,
+    "Llama-3.1-8B": figures.SKY,
+    "Llama": figures.BLUE,
+    "MiniMax": figures.ORANGE,
+    "Kimi": figures.BLACK,
+    "gpt-oss": figures.GREY,
+    "GLM": figures.GREY,
+}
 #: With no more runs than this, each has a bar.
 FEW_RUNS = 24
 #: Band of errors (%) that the panels shade.
@@ -30,10 +33,12 @@ MANY_CLASSES = 20
 
 
 def colours(data: pd.DataFrame) -> dict[str, str]:
-    """Return the colour of every model in `data`."""
+    """Return the colour of every model, those with most runs first; models without one take what is left."""
     often = data["model"].map(short_name).value_counts(sort=True).sort_index(kind="stable")
-    often = often.sort_values(ascending=False, kind="stable").index
-    return {name: COLOURS[at] if at < len(COLOURS) else figures.GREY for at, name in enumerate(often)}
+    names = often.sort_values(ascending=False, kind="stable").index
+    known = {name: next((color for start, color in COLOURS.items() if name.startswith(start)), None) for name in names}
+    free = iter([color for color in dict.fromkeys(COLOURS.values()) if color not in known.values()])
+    return {name: color or next(free, figures.GREY) for name, color in known.items()}
 
 
 def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
@@ -67,7 +72,7 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     place = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5, "linespacing": 1.4}
     words = f"band: within {BAND_PERCENT} %"
     if len(data) > FEW_RUNS:
-        words += "\ncolours: models" + ", grey: all others" * (len(of_model) > len(COLOURS))
+        words += "\ncolours: models" + ", grey: all others" * (list(of_model.values()).count(figures.GREY) > 1)
     axes.text(0.985, 0.015, words, **place)
     for axis in (axes.xaxis, axes.yaxis):
         # Of less than a decade, powers of ten would be too few.
