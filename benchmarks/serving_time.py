@@ -156,7 +156,7 @@ def judge_choices(case: Case, arguments: argparse.Namespace) -> None:
         for title, part in [("all", decided), *decided.groupby("gpu")]:
             found, workloads = parallelism.averages(part), part.groupby(parallelism.WORKLOAD).ngroups
             best = f"best chosen {found['best_chosen']:.1f}, by chance {found['best_by_chance']:.1f}"
-            rules = ", ".join(f"{rule} {found[rule]:.1f}" for rule in ("fewest", "most", "any"))
+            rules = ", ".join(f"{rule} {found[rule]:.1f}" for rule in ("fewest_met", "fewest", "most", "any"))
             print(f"{name:15} {title:9} ({workloads:3}) {found['predicted']:5.1f} % of best; {best}; {rules}")
 
 

@@ -81,6 +81,14 @@ def test_a_choice_that_is_too_slow_attains_nothing():
     assert choices(late)["chosen"].tolist() == ["TP1", "TP1"]
 
 
+def test_in_hindsight_the_fewest_gpus_are_those_of_the_parallelisms_that_meet_the_objective():
+    tight = made_up(("TP1", 1, 30, 300, 30, 300), ("TP2", 2, 10, 90, 10, 90), ("TP4", 4, 12, 100, 12, 100))
+    decided = choices(tight).set_index("objective_s")
+    assert decided.index.tolist() == [0.012, 0.03]
+    # At 12 ms TP2 and TP4 are fast enough; always the fewest is TP1, which is not.
+    assert decided["fewest"].tolist() == [0, 100] and decided["fewest_met"].tolist() == [90, 100]
+
+
 def test_every_workload_counts_alike():
     other = made_up(("TP1", 1, 10, 100, 10, 1), ("TP2", 2, 10, 80, 10, 2), model="b/other")
     decided = choices(pd.concat([POINTS, other]))
@@ -98,6 +106,7 @@ def test_shares_are_of_the_best(rows):
     decided = choices(made_up(*((f"TP{gpus}", gpus, *numbers) for gpus, *numbers in rows)))
     for name in CHOOSERS:
         assert decided[name].between(0, 100 * (1 + 1e-12)).all()
+    assert (decided["fewest_met"] > 0).all() and (decided["fewest_met"] >= decided["fewest"]).all()
     assert (decided.loc[decided["chosen"] == decided["best"], "predicted"] == 100).all()
     assert ((decided["fewest"] == 100) | (decided["most"] == 100) | (decided["best"] == "TP2")).all()
 

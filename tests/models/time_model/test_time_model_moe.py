@@ -14,7 +14,7 @@ from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.time_model.triton_tiles import RULES, triton_tiles
-from gpuledger.models.transformer import decode, kernels, read_model
+from gpuledger.models.transformer import Parallel, decode, kernels, read_model
 from gpuledger.readers.gpus import find_gpu
 
 H100 = find_gpu("h100-sxm")
@@ -197,6 +197,14 @@ def test_a_pass_takes_the_tiles_for_its_tokens_not_for_their_choices():
         for tokens in (64.0, 512.0)
     )
     assert layer["time_s"].sum() == pytest.approx(few, rel=0.05) and many > 1.2 * few
+
+
+def test_experts_of_a_device_are_read_no_faster_than_its_memory_allows():
+    """A token chooses 2 of 8 experts, so that the busier of two devices expects 1.46 of them: no whole number."""
+    gpu, work = find_gpu("rtx-3080"), decode(512, np.array([1, 2, 3]))
+    rows = predict(kernels(read_model("Mixtral-8x7B-v0.1"), work, Parallel(2, 1, 2), expert_load=0.55), gpu)
+    rows = rows[rows["kind"] == "grouped_gemm"]
+    assert (rows["weight_bytes"] / rows["time_s"] < gpu.dram_bytes_per_s).all()
 
 
 def test_marlin_takes_tiles_that_choices_fill_to_less_than_nine_tenths():

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from transformer_counts import check_counts, check_products, sizes
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
 from gpuledger.models.transformer.recurrent_blocks import LightningAttention
+from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_breakdown.structure import structure_rows
 
 # huggingface.co/MiniMaxAI/MiniMax-Text-01 and MiniMax-M1-80k, config.json, but for keys that every file has.
@@ -289,3 +291,10 @@ def test_modules_that_are_not_quantised(config, content, ignored, plain):
 def test_what_is_not_modelled_is_refused(config, content, problem):
     with pytest.raises(InputError, match=problem):
         read_model(config(content))
+
+
+def test_a_scan_computes_no_faster_than_matrix_units(config):
+    gpu = find_gpu("rtx-3090")  # of little arithmetic for its bandwidth
+    rows = predict(kernels(read_model(config(FALCON_H1_7B)), prefill(8192)), gpu)
+    scan = rows[rows["kernel"] == "ssm_scan"].iloc[0]
+    assert 2 * scan["macs"] / scan["time_s"] < gpu.peak_flop_per_s("bf16") and scan["bound"] == "compute"

@@ -387,7 +387,7 @@ def test_pipeline_stages_do_the_whole_together(name, pipeline):
     assert staged.loc[staged["kernel"] == "lm_head", "stage"].unique().tolist() == [pipeline - 1]
 
 
-@pytest.mark.parametrize(("tensor", "expert"), [(1, 8), (4, 2), (4, 4), (4, 16), (8, 1)])
+@pytest.mark.parametrize(("tensor", "expert"), [(1, 2), (1, 8), (4, 2), (4, 4), (4, 16), (8, 1)])
 def test_expert_parallel_devices_do_the_whole_together(tensor, expert):
     model, parallel = MODELS["DeepSeek-V3"], Parallel(tensor=tensor, expert=expert)
     assert parallel.devices == max(tensor, expert)
@@ -398,7 +398,7 @@ def test_expert_parallel_devices_do_the_whole_together(tensor, expert):
     assert (grouped[1]["devices"] == max(tensor, expert)).all()
     exchanged = shared[shared["kernel"] == "all_to_all"]
     if expert > tensor:
-        own = 512 // tensor * 8 * 7168
+        own = 512 // tensor * min(8, expert) * 7168  # to each device once
         expected = [-(-own * width * (expert - 1) // expert) for width in (1, 2)]  # fp8 there, bf16 back
         assert exchanged["comm_bytes"].tolist() == expected
     else:
@@ -448,6 +448,32 @@ def test_the_busiest_device_of_a_random_placement(experts, active, devices, toke
         most.append([np.bincount(place, rows, devices).max() for rows in (chosen, chosen > 0)])
     rows, touched = Routing(experts, active, SERVED_LOAD, devices).busiest(np.array([tokens]))
     assert [rows[0], touched[0]] == pytest.approx(np.mean(most, axis=0), rel=0.08)
+
+
+@pytest.mark.parametrize(("experts", "active", "devices"), [(64, 6, 16), (256, 8, 32), (128, 8, 64), (64, 6, 64)])
+@pytest.mark.parametrize("tokens", [64, 512])
+def test_the_most_popular_expert_decides_where_a_device_has_few(experts, active, devices, tokens):
+    """Every token chooses with the stated probabilities: equal steps from a random start through a random order."""
+    random, probability = np.random.default_rng(3), choice_probability(experts, active, SERVED_LOAD)
+    most = []
+    for _ in range(60):
+        order = random.permuted(np.tile(np.arange(experts), (tokens, 1)), axis=1)
+        steps = np.floor(np.cumsum(probability[order], axis=1) + random.random((tokens, 1)))
+        rows = np.bincount(order[np.diff(steps, axis=1, prepend=0) > 0], minlength=experts)
+        most.append(rows[random.permutation(experts)].reshape(devices, -1).sum(axis=1).max())
+    rows, _ = Routing(experts, active, SERVED_LOAD, devices).busiest(np.array([tokens]))
+    assert rows[0] == pytest.approx(np.mean(most), rel=0.1)
+
+
+def test_a_device_with_one_expert_more_has_all_of_them_touched():
+    _, touched = Routing(60, 4, SERVED_LOAD, 8).busiest(np.array([10**6]))
+    assert touched[0] == pytest.approx(8, rel=1e-6)
+
+
+@pytest.mark.parametrize("load", [0.0, SERVED_LOAD])
+def test_a_token_reaches_some_device_whole(load):
+    rows, touched = Routing(64, 2, load, 64).busiest(np.array([0, 1, 10**6]))
+    assert rows[:2].tolist() == [0, 1] and touched.tolist() == pytest.approx([0, 1, 1])
 
 
 def test_uneven_load_touches_fewer_experts_and_burdens_one_device():

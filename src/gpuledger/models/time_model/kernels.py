@@ -141,11 +141,14 @@ def _attention(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[s
 def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     # Today's engines load norms, activations and RoPE vectorised, unlike those of 2024 (the law's other operators).
     operators = ["softmax" if str(name).endswith("softmax") else "vectorised" for name in rows["kernel"]]
-    m, batch, n, read, write, weight, cache = rows.floats(
-        "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes"
+    m, batch, n, read, write, weight, cache, macs = rows.floats(
+        "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes", "macs"
     )
     times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
+    if macs.any():  # scans of long prompts: no faster than matrix units
+        parts["compute_s"] = 2 * macs / gpu.peak_flop_per_s("bf16")
+        parts["time_s"] = np.maximum(parts["time_s"], parts["launch_s"] + parts["compute_s"])
     # A chain of steps is latency.
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["chain_s"])
@@ -257,7 +260,9 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
         for code in np.unique(uneven[uneven >= 0]):
             of = uneven == code
             routing = rows["routing"][starts[of][0]]
-            tiles[:, of] = routing.tiles(np.rint(choices[of] / routing.active).astype(np.int64), moe.TILES)
+            several = np.rint(choices[of] / routing.active).astype(np.int64)
+            # Expected experts are no whole number, as the rows' are: 1.46 of them are read, not one.
+            active[of], tiles[:, of] = routing.busiest(several)[1], routing.tiles(several, moe.TILES)
         # All layers of a model have as many experts, and choose as many.
         total, tokens, written = (
             values[0] for values in every.at(name == "router_topk").floats("n", "m", "write_bytes")

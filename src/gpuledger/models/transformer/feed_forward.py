@@ -66,10 +66,10 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
         rows.gemms([linear for linear in others if linear.kernel == "latent_down_proj"], tokens)
         hidden = ffn.latent
     own = -(-tokens // parallel.tensor) if spread else tokens  # a replica splits its tokens among its devices
+    # A device takes a token once, whichever of its experts it chose, and returns their sum.
+    copies = own * min(ffn.active, parallel.expert)
     if spread:
-        rows.collective(
-            "all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, up[0].kernel), parallel.expert
-        )
+        rows.collective("all_to_all", copies, hidden, _exchanged(rows, copies, hidden, up[0].kernel), parallel.expert)
     if "experts" not in rows.fused:
         operand = rows.operand_bytes(up[0].kernel)
         rows.elementwise("expert_permute", chosen, hidden, chosen * (hidden * operand), chosen * (hidden * operand))
@@ -85,7 +85,7 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     _activation(rows, ffn.expert, "expert_", chosen, ffn.expert.width // parallel.expert_width_devices)
     _grouped(rows, [down], *routed, "expert_down_proj", routing)
     if spread:
-        rows.collective("all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, ""), parallel.expert)
+        rows.collective("all_to_all", copies, hidden, _exchanged(rows, copies, hidden, ""), parallel.expert)
     returned = own * ffn.active if spread else chosen
     rows.elementwise("expert_combine", own, hidden, returned * (hidden * value), own * (hidden * value))
     if spread:
@@ -106,10 +106,10 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
         rows.per_token("shared_add", hidden, 2 * hidden, hidden)
 
 
-def _exchanged(rows: KernelList, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:
+def _exchanged(rows: KernelList, copies: np.ndarray, hidden: int, kernel: str) -> np.ndarray:
     """Return the bytes that a device sends when its tokens go to, or come back from, the devices of their experts."""
     width = rows.operand_bytes(kernel) if kernel else rows.value_bytes
-    return ring_bytes(own * (ffn.active * (ffn.latent or rows.model.hidden) * width), rows.parallel.expert)
+    return ring_bytes(copies * (hidden * width), rows.parallel.expert)
 
 
 def _grouped(

@@ -2,7 +2,7 @@
 
 Requests with one new token, or with a few behind a longer context, are decoding: their states are updated token by
 token, and written after each of them, so that drafts can be rejected. The time of a scan is taken to be that of its
-traffic, a lower bound for long prompts.
+traffic, or of its products at the peak, a lower bound for long prompts.
 """
 
 from gpuledger.models.transformer.attention_rows import add_gate, few, split

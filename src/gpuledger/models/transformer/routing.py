@@ -95,6 +95,11 @@ class Routing:
         """Whether all experts are chosen equally often."""
         return not isinstance(self.load, str) and np.ptp(choice_probability(self.experts, self.active, self.load)) == 0
 
+    @property
+    def _most_experts(self) -> int:
+        """Experts of a device; where they cannot be spread evenly, of one that has one more."""
+        return -(-self.experts // self.devices)
+
     def busiest(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected load of the device with the most.
 
@@ -118,7 +123,8 @@ class Routing:
             rows = (2 * tokens * self.active * own + self.experts) // (2 * self.experts)
         else:
             rows = np.rint(each @ count).astype(np.int64)
-        return np.maximum(rows, (tokens > 0).astype(np.int64)), touched @ count
+        # The device with the most has at least one.
+        return np.maximum(rows, (tokens > 0).astype(np.int64)), np.maximum(touched @ count, tokens > 0)
 
     def tiles(self, tokens: np.ndarray, heights: Sequence[int]) -> np.ndarray:
         """Return the expected tiles of each height in which the busiest device computes its rows.
@@ -153,15 +159,16 @@ class Routing:
         if at_random:
             each = each * self._over_mean(each, each, count)[:, None]
             touched = np.minimum(touched * self._over_mean(touched, touched * (1 - touched), count)[:, None], 1)
-            count = count / self.devices
+            count = count * (self._most_experts / self.experts)
         return each, touched, count
 
     def _over_mean(self, mean: np.ndarray, variance: np.ndarray, count: np.ndarray) -> np.ndarray:
         """Return how many times a device's mean the device with the most is expected to have, by shape.
 
         The sum over a device's experts varies with which they are, and with the tokens' choices (each of different
-        experts). It is taken as normal: from 4 tokens on within 7 % of simulated placements of Zipf loads on 2 to 16
-        devices, on 32 devices of 8 experts up to 22 % too little.
+        experts). It is taken as normal; but where a device has few experts, the most popular one decides, to which an
+        average share of the others is added. Rows of 64 to 512 experts with `SERVED_LOAD` on 2 to 64 devices are within
+        10 % of simulated placements from 64 tokens on; with 4 tokens, on 32 and 64 devices, up to a third too few.
 
         Parameters
         ----------
@@ -173,9 +180,13 @@ class Routing:
         whole = mean @ count
         between = (mean**2 @ count - whole**2 / self.experts) / (1 - 1 / self.experts)
         chosen = variance @ count * (1 - (self.active - 1) / (self.experts - 1))
-        spread = np.sqrt(np.maximum(between + chosen, 0) / self.devices)  # all alike: rounding errors
-        most = whole / self.devices + _largest_normal(self.devices) * spread
-        return np.divide(np.minimum(most, whole) * self.devices, whole, out=np.ones(len(whole)), where=whole > 0)
+        share = self._most_experts / self.experts
+        spread = np.sqrt(np.maximum(between + chosen, 0) * share)  # all alike: rounding errors
+        normal = whole * share + _largest_normal(self.devices) * spread
+        popular = mean[:, -1]  # kinds are in ascending order
+        beside = (whole - popular) * (self._most_experts - 1) / (self.experts - 1)
+        most = np.maximum(normal, popular + beside)
+        return np.divide(np.minimum(most, whole), whole * share, out=np.ones(len(whole)), where=whole > 0)
 
 
 @lru_cache

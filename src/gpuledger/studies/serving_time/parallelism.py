@@ -16,6 +16,7 @@ WORKLOAD = ["gpu", "engine", "model", "precision", "input_tokens", "output_token
 #: Who chooses, and what that is called.
 CHOOSERS = {
     "predicted": "by predicted times",
+    "fewest_met": "in hindsight the fewest fast enough",
     "fewest": "always the fewest GPUs",
     "most": "always the most",
     "any": "a random one",
@@ -139,7 +140,8 @@ def choices(data: pd.DataFrame) -> pd.DataFrame:
         `WORKLOAD`, ``parallelisms`` (that meet the objective), ``objective_s``; ``best`` and ``chosen`` parallelism,
         ``best_rate``; and, in percent of it, what is attained by the parallelism that predicted times choose
         (``predicted``; 0 where it does not meet the objective), by the best of those with the fewest and with the most
-        GPUs (``fewest, most``) and by all of them on average (``any``).
+        GPUs (``fewest, most``) and by all of them on average (``any``); and, which only measurements tell, by the best
+        of those with the fewest GPUs that meet the objective (``fewest_met``).
     """
     parts = []
     for keys, part in data.groupby(WORKLOAD):
@@ -157,15 +159,18 @@ def choices(data: pd.DataFrame) -> pd.DataFrame:
         fastest = np.argmin([own["predicted_s"].min() for own in of_each])
         chosen = np.where(predicted.any(axis=0), predicted.argmax(axis=0), fastest)
         best = measured.max(axis=0)
+        met = measured > 0
+        least = np.where(met, gpus[:, None], gpus.max()).min(axis=0)
         with np.errstate(invalid="ignore"):
             shares = 100 * (measured / best)
         columns = {
-            "parallelisms": (measured > 0).sum(axis=0),
+            "parallelisms": met.sum(axis=0),
             "objective_s": objective_s,
             "best": names[measured.argmax(axis=0)],
             "chosen": names[chosen],
             "best_rate": best,
             "predicted": shares[chosen, np.arange(len(objective_s))],
+            "fewest_met": np.where(gpus[:, None] == least, shares, 0).max(axis=0),
             "fewest": shares[gpus == gpus.min()].max(axis=0),
             "most": shares[gpus == gpus.max()].max(axis=0),
             "any": shares.mean(axis=0),

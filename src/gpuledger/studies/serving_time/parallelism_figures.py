@@ -22,6 +22,7 @@ COLOURS = (
 #: Marks of who chooses.
 MARKS = {
     "predicted": {"marker": "o", "color": figures.BLUE, "s": 22, "zorder": 4},
+    "fewest_met": {"marker": "x", "color": figures.ORANGE, "s": 13, "linewidth": 1.0},
     "fewest": {"marker": "<", "color": figures.GREY, "s": 13},
     "most": {"marker": ">", "color": figures.GREY, "s": 13},
     "any": {"marker": "|", "color": figures.GREY, "s": 26, "linewidth": 1.0},
@@ -82,8 +83,9 @@ def draw_frontiers(axes: Axes, points: pd.DataFrame, decided: pd.DataFrame) -> N
 def draw_shares(axes: Axes, decided: pd.DataFrame) -> None:
     """Draw how often each chooser attains at least so much of the best rate, every workload counted alike."""
     weight = 1 / decided.groupby(WORKLOAD)["predicted"].transform("size")
-    styles = {"predicted": (figures.BLUE, "-", 1.6), "fewest": (figures.GREY, "-", 1.0)}
-    styles |= {"most": (figures.GREY, (0, (4, 2)), 1.0), "any": (figures.GREY, (0, (1, 1.5)), 1.0)}
+    styles = {"predicted": (figures.BLUE, "-", 1.6), "fewest_met": (figures.ORANGE, "-", 1.0)}
+    styles |= {"fewest": (figures.GREY, "-", 1.0), "most": (figures.GREY, (0, (4, 2)), 1.0)}
+    styles |= {"any": (figures.GREY, (0, (1, 1.5)), 1.0)}
     for name, (colour, line, width) in styles.items():
         order = decided[name].sort_values(ascending=False).index
         share = 100 * weight[order].cumsum() / weight.sum()
