@@ -15,13 +15,14 @@ from gpuledger.studies.serving_time.tables import ENGINES, short_name
 #: Colours of models in every figure, by how their names begin; the first that fits counts.
 COLOURS = {
     "DeepSeek": figures.GREEN,
-    "Qwen3-32B": "#7A2F5C",
+    "Qwen3-32B": "#882255",  # wine and olive, of Tol's muted scheme
+    "Qwen3.6-35B": "#882255",
     "Qwen": figures.PURPLE,
     "Llama-3.1-8B": figures.SKY,
     "Llama": figures.BLUE,
     "MiniMax": figures.ORANGE,
     "Kimi": figures.BLACK,
-    "gpt-oss": figures.GREY,
+    "gpt-oss": "#999933",
     "GLM": figures.GREY,
 }
 #: With no more runs than this, each has a bar.
