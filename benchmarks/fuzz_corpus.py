@@ -37,6 +37,7 @@ from gpuledger.studies.dmat import open_accesses
 from gpuledger.studies.flop_reconciliation.launches import read_shapes
 from gpuledger.studies.kernel_time.module_measurements import read_modules
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
+from gpuledger.studies.serving_time.results import read_results
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
@@ -218,6 +219,14 @@ READ = [
         "runs: NAME, gpu: h100-sxm",
         lambda case: read_runs(case, find_gpu("h100-sxm")),
         (ROOT / "traces/published/serving_time/llama_70b_h100.csv").read_text("utf-8"),
+    ),
+    (
+        "serving_time",
+        "results: [{files: NAME, parallel: {tensor: 4}}], gpu: h100-sxm",
+        read_results,
+        '{"backend": "sglang", "request_rate": 4.5, "max_concurrency": 8, "server_info": {"model_path": "Qwen3-8B",'
+        ' "tp_size": 4, "dp_size": 2}, "duration": 9.5, "completed": 64, "total_input_tokens": 32768, '
+        '"total_output_tokens": 4096, "output_throughput": 431.2, "median_ttft_ms": 80.5, "median_tpot_ms": 7.25}\n',
     ),
 ]
 

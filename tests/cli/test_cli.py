@@ -172,7 +172,7 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("avg.txt", b"-" * 40 + b"  ----\n   Name    Self CPU %   # of Calls\n", "prof.export_chrome_trace"),
         ("vm.xplane.pb", b"\n\x0c", "give the .trace.json.gz"),
         ("r.pftrace", b"\n\x0c", "protobuf is not read"),
-        ("bench.json", b'{"request_throughput": 5.2, "mean_ttft_ms": 9}', "serving_time reads a table"),
+        ("bench.json", b'{"request_throughput": 5.2, "mean_ttft_ms": 9}', "completed: it is missing"),
         ("source.csv", b'"#","Address","Source","# Samples"\n"1","0x7f","MOV","3"\n', "--csv --page raw"),
         ("sums.txt", b"Processing\n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
     ],

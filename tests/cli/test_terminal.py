@@ -50,6 +50,11 @@ def test_a_narrow_terminal_breaks_headers_then_leaves_columns_out(printed):
     assert said == "Left out, as the terminal is narrow: limited by (--json has them)."
 
 
+def test_the_tallest_header_may_be_the_one_that_is_left_out(printed):
+    headers = ["aaaaaaaa/", "a a", "a", "aaaa", "aaaaaaa", "aaaaaaaaa"]
+    assert printed(40, print_table, headers, [[""] * 6], spare=headers[1:])[0].split()[0] == "aaaaaaaa/"
+
+
 @given(columns=st.integers(40, 160), headers=st.lists(WORDS, min_size=2, max_size=12, unique=True), data=st.data())
 def test_a_table_whose_columns_may_be_left_out_fits(columns, headers, data):
     cell = st.text("0123456789", max_size=8)

@@ -2,6 +2,7 @@
 
 import json
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from conftest import ROOT
 from own_cases import own_case, reduced, refused
 from support.notebooks import run_notebook
 
+from gpuledger.studies.expert_tiles.figures import draw_rates
 from gpuledger.studies.expert_tiles.models import model_rows, model_table
 from gpuledger.studies.expert_tiles.tables import tile_table
 
@@ -65,6 +67,16 @@ def test_layers_are_told_apart_by_the_tiles_that_the_engine_ships(case):
     weights = 2 * 3 * 4096 * 3584 * 2
     one = result.data.query("tokens == 1 and inter == 3584").iloc[0]
     assert one["weights_per_s"] == pytest.approx(weights / one["measured_s"], rel=1e-5) and one["kind"] == "decode"
+
+
+def test_a_panel_has_room_for_what_was_measured_and_says_peak_and_gain(case):
+    data = reduced(case(measured())).data.query("kind != 'model'")
+    _, axes = plt.subplots()
+    draw_rates(axes, data, peak=989e12)
+    (text,) = axes.texts
+    assert text.get_text() == "data sheet's peak: 989 TFLOP/s\ntuned: 2.83 times the next widths' rate"
+    assert 600 < axes.get_ylim()[1] < 989
+    plt.close("all")
 
 
 def test_without_both_kinds_of_tiles_no_rates_are_compared(case):

@@ -10,6 +10,7 @@ from conftest import ROOT
 from own_cases import own_case
 
 from gpuledger.errors import InputError
+from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.models.deployment import Deployment, passes
 from gpuledger.models.time_model.step import predict, totals
@@ -160,6 +161,16 @@ def test_the_numbers_in_brackets_are_named(tmp_path):
     draw_classes(axes, data, colours(data))
     (label,) = axes.get_yticklabels()
     assert label.get_text().endswith("(3)") and axes.get_xlabel().endswith("in brackets: runs)")
+
+
+def test_a_model_has_one_colour_whatever_else_was_served_and_a_new_one_has_none_of_theirs():
+    known = ["deepseek-ai/DeepSeek-V3", "meta-llama/Llama-3.1-70B", "openai/gpt-oss-120b"]
+    alone = {name: colour for model in known for name, colour in colours(pd.DataFrame({"model": [model]})).items()}
+    found = colours(pd.DataFrame({"model": ["me/Mine-7B"] * 9 + known}))
+    assert next(iter(found)) == "Mine-7B" and found.items() >= alone.items()
+    assert len(set(found.values())) == 4
+    many = colours(pd.DataFrame({"model": [f"me/{letter}" for letter in "abcdefghijklmnop"]}))
+    assert set(list(many.values())[-3:]) == {figures.GREY}
 
 
 def test_requests_that_wait_for_their_first_token_do_not_decode(tmp_path):

@@ -44,7 +44,9 @@ def commands() -> None:
     """What GPU kernels did, from the files that profilers and probes leave behind."""
 
 
-for command in (inspect, diagnose, profile, predict, served, train, gemm, attention, gpus, record, new_dataset, new_study):
+READING = (inspect, diagnose, profile, served)
+PREDICTING = (predict, train, gemm, attention, gpus)
+for command in (*READING, *PREDICTING, record, new_dataset, new_study):
     commands.add_command(command)
 
 

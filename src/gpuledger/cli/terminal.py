@@ -94,7 +94,8 @@ def print_table(
             left_out.append(name)
             kept.remove(list(headers).index(name))
     widths[0] = max(widths[0] - max(excess(widths[0]), 0), min(widths[0], _LEAST))
-    height = max(len(titles[at]) for at in kept)
+    titles = [lines if at in kept else [] for at, lines in enumerate(titles)]
+    height = max(map(len, titles))
     above = [[""] * (height - len(lines)) + lines for lines in titles]
     for number, row in enumerate([*zip(*above, strict=True), *cells[1:]]):
         shown = []

@@ -616,6 +616,20 @@ def test_experts_in_fp8_under_tensorrt_llm_are_those_of_the_other_engines():
     assert {entry.kernel for entry in found} == {"moe_torch_flow_cutlass"}
 
 
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200"])
+@pytest.mark.parametrize("model", ["Qwen3-30B-A3B", "Mixtral-8x7B-v0.1"])
+def test_vllms_experts_in_fp8_on_hopper_are_not_those_of_modelopt(gpu, model):
+    """These take up to six times as long; they run only where a checkpoint has static scales of whole tensors."""
+
+    def experts_s(weights):
+        frame = kernels(read_model(model), decode(2048, 64), precision=Precision(weights, "bf16", "bf16", "fp8"))
+        found = kernel_times(frame, find_gpu(gpu), KernelConstants("vllm"))
+        assert not found["constants"].astype(str).str.contains("modelopt").any()
+        return found.loc[found["kind"] == "grouped_gemm", "time_s"].sum()
+
+    assert 0.5 < experts_s("fp8") / experts_s("fp8_block128") < 1.5
+
+
 def test_unseen_constants_come_from_another_gpu():
     entry = next(e for e in read_table("prefill") if e.gpu == "h100-sxm" and e.framework == "vllm")
     found = unseen_constants("prefill", H100, entry.kernel, entry.precision)

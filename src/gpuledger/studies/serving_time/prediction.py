@@ -13,6 +13,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Model, Parallel, chunk, decode, join, kernels, prefill
+from gpuledger.models.transformer.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.serving_time import sweeps
@@ -117,9 +118,10 @@ def _label(parallel: Parallel) -> str:
 
 
 def _format_name(model: Model) -> str:
-    """Return what the number format of a checkpoint's weights is called."""
+    """Return what the number format of a checkpoint's weights is called, or of the narrowest of them."""
     weights = model.precision.weights
-    name = weights if isinstance(weights, str) else weights.get("*", "bf16")
+    names = [weights] if isinstance(weights, str) else weights.values()
+    name = min(names, key=lambda name: (number_format(name).bits, name))
     return "16-bit" if name in ("bf16", "fp16") else name.replace("_block128", "_block")
 
 

@@ -222,6 +222,8 @@ def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
     if run["mode"] == APART and not (run["requests"] and run["workers"] and run["concurrency"]):
         # What is then given as the batch is what the workers are configured for, not what they are driven with.
         raise NotExpressedError("batch: how many workers share how many requests is not given")
+    if run["prompts"] and not run["requests"]:
+        raise NotExpressedError("batch: the benchmark did not limit the requests in flight")
     if not run["requests"] or not tensor:
         raise NotExpressedError("parallelism: batch or tensor parallelism is not given")
     replicas = run["replicas"] or (max(1, shards * ranks // tensor) if experts else 1)

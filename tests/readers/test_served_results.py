@@ -1,0 +1,133 @@
+"""Results of benchmarks of a server: what vLLM's and SGLang's programs write, and damaged ones in one line."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from own_cases import refused
+from served_runs import PRINTED, SGLANG, VLLM, written
+
+from gpuledger.errors import InputError, InputWarning
+from gpuledger.readers.served_results import read_served
+
+
+def one(tmp_path, entry=VLLM, **change):
+    (run,) = read_served(written(tmp_path, entry, **change))
+    return run
+
+
+def test_vllm_says_what_came_of_it_and_nothing_of_the_server(tmp_path):
+    run = one(tmp_path)
+    assert (run.place, run.engine, run.model) == ("result.json", "", "/models/Llama-3.1-70B-Instruct")
+    assert (run.input_tokens, run.output_tokens, run.prompts, run.in_flight) == (1023, 128, 400, 50)
+    assert (run.ttft_s, run.tpot_s) == (1.0, 0.02), "medians before means"
+    assert (run.tensor, run.pipeline, run.replicas, run.expert, run.copies) == (0, 0, 0, 0, 1)
+    assert one(tmp_path, backend="vllm").engine == "vllm"
+    # vllm bench serve --metadata tensor_parallel_size=8 writes a text.
+    assert one(tmp_path, tensor_parallel_size="8").tensor == 8
+
+
+def test_sglang_says_how_the_server_was_started(tmp_path):
+    run = one(tmp_path, SGLANG, name="result.jsonl")
+    assert (run.engine, run.model, run.quantised, run.cache) == ("sglang", "Qwen/Qwen3-8B", "fp8", "fp8")
+    assert (run.input_tokens, run.output_tokens, run.prompts, run.in_flight) == (512, 64, 128, 64)
+    assert (run.ttft_s, run.tpot_s) == (0.08, 0.0075), "means where there is no median"
+    assert (run.tensor, run.replicas, run.copies, run.speculative) == (4, 0, 2, False), "two servers of four GPUs"
+    attention = SGLANG["server_info"] | {"tp_size": 8, "dp_size": 8, "enable_dp_attention": True, "ep_size": 8}
+    run = one(tmp_path, SGLANG, server_info=attention)
+    assert (run.tensor, run.replicas, run.copies, run.expert) == (1, 8, 1, 8), "eight replicas of the attention"
+    drafting = SGLANG["server_info"] | {"speculative_algorithm": "EAGLE"}
+    assert one(tmp_path, SGLANG, server_info=drafting).speculative
+
+
+def test_requests_in_flight_are_the_limit_or_follow_from_littles_law(tmp_path):
+    assert one(tmp_path, max_concurrency=None).in_flight == 0, "no limit, and all at once"
+    assert one(tmp_path, max_concurrency=1000).in_flight == 400, "no more than there are"
+    # Ten requests a second, each of which takes 1 s + 127 · 20 ms.
+    assert one(tmp_path, request_rate=10, max_concurrency=None).in_flight == 35
+    assert one(tmp_path, request_rate=10, max_concurrency=20).in_flight == 20
+
+
+def test_a_file_may_hold_several_runs_and_a_folder_several_files(tmp_path):
+    written(tmp_path, VLLM, VLLM | {"max_concurrency": 8}, name="many.jsonl")
+    (tmp_path / "list.json").write_text(json.dumps([VLLM, {"another": 1}, VLLM]), "utf-8")
+    (tmp_path / "deeper").mkdir()
+    written(tmp_path / "deeper", SGLANG, name="one.jsonl")
+    written(tmp_path, {"architectures": ["LlamaForCausalLM"]}, name="config.json")
+    places = [run.place for run in read_served(tmp_path)]
+    assert places == ["deeper/one.jsonl", "list.json:1", "list.json:3", "many.jsonl:1", "many.jsonl:2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"completed": 0}, ("completed", "no request")),
+        ({"completed": None}, ("completed", "it is missing")),
+        ({"completed": 1.5}, ("completed", "is not a count")),
+        ({"total_input_tokens": -4}, ("total_input_tokens", "not a count")),
+        ({"total_output_tokens": 10**400}, ("total_output_tokens", "is not a number")),
+        ({"median_tpot_ms": 0, "mean_tpot_ms": 0}, ("tpot", "missing")),
+        ({"median_tpot_ms": "20 ms"}, ("median_tpot_ms", "is not a number")),
+        ({"median_tpot_ms": 1e12}, ("median_tpot_ms", "more than a day")),
+        ({"median_ttft_ms": True}, ("median_ttft_ms", "is not a number")),
+        ({"max_concurrency": [1]}, ("max_concurrency", "is not a number")),
+        ({"tp": "eight"}, ("tp", "not a number of GPUs")),
+        ({"request_rate": "fast"}, ("request_rate", "is not a number")),
+    ],
+)
+def test_what_a_run_cannot_say_is_refused(tmp_path, change, words):
+    with refused(*words):
+        read_served(written(tmp_path, VLLM, **change))
+
+
+def test_files_without_a_result_are_refused(tmp_path):
+    (tmp_path / "a.json").write_text('{"mean_ttft_ms": 1}', "utf-8")
+    with refused("no result of vllm bench serve"):
+        read_served(tmp_path / "a.json")
+    with refused("no result of vllm bench serve"):
+        read_served(tmp_path)
+    (tmp_path / "b.jsonl").write_text(json.dumps(VLLM) + "\n{cut", "utf-8")
+    with refused("line 2", "not valid JSON"):
+        read_served(tmp_path / "b.jsonl")
+    (tmp_path / "c.json").write_bytes(b"\xff\xfe{")
+    with refused("not text in UTF-8"):
+        read_served(tmp_path / "c.json")
+
+
+def test_what_was_printed_says_the_same(tmp_path):
+    (tmp_path / "log.txt").write_text(
+        PRINTED + PRINTED.replace(": 50", ": 8").replace("Median TTFT", "P50 TTFT"), "utf-8"
+    )
+    first, second = read_served(tmp_path / "log.txt")
+    assert first == one(tmp_path)._replace(place="log.txt:1")
+    assert (second.place, second.in_flight, second.ttft_s) == ("log.txt:2", 8, 0.9), "the mean, not the other's median"
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only/run.log").write_text(PRINTED.replace("Traffic", "Backend: sglang\nTraffic"), "utf-8")
+    (run,) = read_served(tmp_path / "only")
+    assert (run.place, run.engine) == ("run.log", "sglang")
+
+
+def test_of_several_runs_the_bad_ones_are_left_out_with_one_warning(tmp_path):
+    written(tmp_path, VLLM | {"completed": 0}, VLLM, VLLM | {"median_tpot_ms": "slow"}, name="many.jsonl")
+    with pytest.warns(InputWarning, match="2 of 3 runs left out: .*run 1, completed: no request"):
+        (run,) = read_served(tmp_path)
+    assert run.place == "many.jsonl:2"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*VLLM, *SGLANG]), json_values, max_size=6), st.sampled_from([VLLM, SGLANG]))
+def test_any_value_is_read_or_refused_in_one_line(tmp_path_factory, change, entry):
+    path = written(tmp_path_factory.mktemp("any"), entry, **change)
+    try:
+        for run in read_served(path):
+            assert run.tpot_s > 0 and run.prompts > 0 and 0 <= run.in_flight <= run.prompts
+            assert run.input_tokens >= 1 and run.output_tokens >= 1
+    except InputError as error:
+        assert "\n" not in str(error)

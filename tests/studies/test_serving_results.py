@@ -1,0 +1,92 @@
+"""Serving time from a benchmark's own results, in a case and on the command line."""
+
+import json
+
+import command_line
+import pandas as pd
+import pytest
+from own_cases import own_case, reduced, refused
+from served_runs import SGLANG, VLLM, written
+
+STATED = {"engine": "vllm", "model": "Llama-3.1-70B", "parallel": {"tensor": 8}}
+
+
+def results_case(tmp_path, *entries, stated=STATED, **more):
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    written(tmp_path / "mine", *entries, name="result.jsonl")
+    inputs = {"gpu": "h100-sxm", "results": [{"files": "result.jsonl", **stated}], **more}
+    return own_case(tmp_path / "mine", "serving_time", inputs, "first")
+
+
+def table_case(tmp_path, **change):
+    row = {
+        **{"id": "a", "backend": "vllm", "model_path": "Llama-3.1-70B", "system": "h100_sxm", "mode": "agg"},
+        **{"isl": 1023, "osl": 128, "batch_size": 50, "tp_size": 8, "silicon_ttft_ms": 1000.0, "silicon_tpot_ms": 20.0},
+        **change,
+    }
+    (tmp_path / "table").mkdir(exist_ok=True)
+    lines = [",".join(map(str, part)) for part in (row, row.values())]
+    (tmp_path / "table/runs.csv").write_text("\n".join(lines), "utf-8")
+    return own_case(tmp_path / "table", "serving_time", {"runs": "runs.csv", "gpu": "h100-sxm"}, "first")
+
+
+def test_a_result_is_predicted_as_the_same_row_of_a_table(tmp_path):
+    found = reduced(results_case(tmp_path, VLLM)).data.drop(columns="id")
+    same = reduced(table_case(tmp_path, num_prompts=400)).data.drop(columns="id")
+    pd.testing.assert_frame_equal(found, same)
+    assert found["precision"].tolist() == ["16-bit"] and found["gpus"].tolist() == [8]
+
+
+def test_the_last_requests_of_a_run_meet_fewer_prompts(tmp_path):
+    endless, long, short = (
+        reduced(table_case(tmp_path, **change)).data["prompts_s"][0]
+        for change in ({}, {"num_prompts": 500}, {"num_prompts": 50})
+    )
+    # One in twenty of ten rounds, and half of a single one: each meets those after it.
+    assert (long / endless, short / endless) == pytest.approx((0.95, 0.5), rel=1e-5)
+
+
+def test_servers_of_their_own_share_the_requests(tmp_path):
+    found = reduced(results_case(tmp_path, SGLANG, stated={"model": "Qwen/Qwen3-8B"})).data.iloc[0]
+    assert (found["requests"], found["gpus"], found["parallelism"], found["precision"]) == (32, 4, "TP4", "fp8")
+    copies = STATED | {"parallel": {"tensor": 4, "replicas": 2}}
+    found = reduced(results_case(tmp_path, VLLM, stated=copies)).data.iloc[0]
+    assert (found["requests"], found["gpus"]) == (25, 4), "replicas of a dense model are servers of their own"
+
+
+def test_what_is_missing_or_contradicts_is_one_line(tmp_path):
+    with refused("results[0]", "does not say which engine served", "add engine"):
+        reduced(results_case(tmp_path, VLLM, stated={"parallel": {"tensor": 8}}))
+    with refused("over how many GPUs", "add parallel"):
+        reduced(results_case(tmp_path, VLLM, stated={"engine": "vllm"}))
+    with refused("tensor is 8, but result.jsonl says 4"):
+        reduced(results_case(tmp_path, SGLANG, stated={"parallel": {"tensor": 8}}))
+    with refused("did not limit the requests in flight"):
+        reduced(results_case(tmp_path, VLLM | {"max_concurrency": None}))
+    drafting = SGLANG["server_info"] | {"speculative_algorithm": "EAGLE"}
+    with refused("1 speculative decoding"):
+        reduced(results_case(tmp_path, SGLANG | {"server_info": drafting}, stated={"model": "Qwen/Qwen3-8B"}))
+    with refused("times longer than the sum of the kernels", "milliseconds"):
+        reduced(results_case(tmp_path, VLLM | {"median_tpot_ms": 20_000.0}))
+
+
+def test_a_run_without_a_first_token_is_judged_by_its_steps(tmp_path):
+    single = {key: value for key, value in VLLM.items() if "ttft" not in key} | {"max_concurrency": 1}
+    result = reduced(results_case(tmp_path, single))
+    assert result["ttft_runs"] == 0 and result["runs_expressed"] == 1
+    assert result.data[["ttft_s", "given_ttft_s"]].isna().all(axis=None)
+
+
+def test_the_command_line_says_the_same(tmp_path):
+    case = results_case(tmp_path, VLLM, VLLM | {"max_concurrency": 8})
+    asked = ("served", case.dataset.folder / "result.jsonl", "--gpu", "h100-sxm", "--engine", "vllm", "--tp", 8)
+    found = json.loads(command_line.run(*asked, "--model", "Llama-3.1-70B", "--json"))
+    data = reduced(case).data
+    assert [run["predicted_ms"] for run in found["runs"]] == pytest.approx(list(1e3 * data["kernels_s"]), rel=1e-5)
+    assert [run["measured_ms"] for run in found["runs"]] == [20.0, 20.0]
+    said = command_line.run(*asked, "--model", "Llama-3.1-70B")
+    assert "TP8 on NVIDIA H100" in said and "times as long as its kernels" in said
+    with refused("over how many GPUs", "add --tp"):
+        command_line.run(*asked[:-2], "--model", "Llama-3.1-70B")
+    with refused("--gpu", "several GPUs"):
+        command_line.run(*asked[:3], "h100-sxm,h200-sxm", *asked[4:])

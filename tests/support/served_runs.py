@@ -1,0 +1,47 @@
+"""Results of benchmarks of a server, as their programs write them."""
+
+import json
+import math
+
+#: As vllm bench serve writes it.
+VLLM = {
+    **{"date": "20260413-092439", "endpoint_type": "openai", "backend": "openai", "label": None},
+    **{"model_id": "/models/Llama-3.1-70B-Instruct", "num_prompts": 400, "request_rate": "inf", "burstiness": 1.0},
+    **{"max_concurrency": 50, "duration": 40.0, "completed": 400, "failed": 0, "total_input_tokens": 409_200},
+    **{"total_output_tokens": 51_200, "request_throughput": 10.0, "output_throughput": 1280.0},
+    **{"mean_ttft_ms": 900.0, "median_ttft_ms": 1000.0, "mean_tpot_ms": 21.0, "median_tpot_ms": 20.0},
+}
+#: The same as it prints it.
+PRINTED = """Namespace(num_prompts=400, max_concurrency=50, model='/models/Llama-3.1-70B-Instruct', request_rate=inf)
+Traffic request rate: inf
+Maximum request concurrency: 50
+============ Serving Benchmark Result ============
+Successful requests:                     400
+Benchmark duration (s):                  40.00
+Total input tokens:                      409200
+Total generated tokens:                  51200
+Request throughput (req/s):              10.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          900.00
+Median TTFT (ms):                        1000.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          21.00
+Median TPOT (ms):                        20.00
+==================================================
+"""
+#: As sglang.bench_serving writes it; of the server's arguments only some.
+SGLANG = {
+    **{"tag": None, "backend": "sglang", "dataset_name": "random", "request_rate": math.inf, "max_concurrency": 64},
+    "server_info": {
+        **{"model_path": "Qwen/Qwen3-8B", "quantization": "fp8", "kv_cache_dtype": "fp8_e4m3", "tp_size": 4},
+        **{"dp_size": 2, "pp_size": 1, "ep_size": 1, "speculative_algorithm": None, "enable_dp_attention": False},
+    },
+    **{"duration": 9.5, "completed": 128, "total_input_tokens": 65_536, "total_output_tokens": 8_192},
+    **{"output_throughput": 862.0, "mean_ttft_ms": 80.0, "mean_tpot_ms": 7.5},
+}
+
+
+def written(tmp_path, *entries, name="result.json", **change):
+    lines = [json.dumps({**entry, **change}) for entry in entries]
+    (tmp_path / name).write_text("\n".join(lines), "utf-8")
+    return tmp_path / name
