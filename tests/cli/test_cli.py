@@ -174,6 +174,26 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("r.pftrace", b"\n\x0c", "protobuf is not read"),
         ("bench.json", b'{"request_throughput": 5.2, "mean_ttft_ms": 9}', "completed: it is missing"),
         ("source.csv", b'"#","Address","Source","# Samples"\n"1","0x7f","MOV","3"\n', "--csv --page raw"),
+        (
+            "smi.csv",
+            b"timestamp, power.draw [W]\n2024/10/30 18:42:33.189, 22.89 W\n",
+            "what the GPU drew, not what ran",
+        ),
+        ("bare.csv", b"2026/04/25 16:06:06.780, 0 %, 2 MiB, 27, 11.64 W\n", "what the GPU drew, not what ran"),
+        (
+            "query.txt",
+            b"Starting...\n\n CUDA Device Query (Runtime API) version\n",
+            "--gpu-file reads a table of your own",
+        ),
+        ("served.txt", b"100%\n===== Serving Benchmark Result =====\nMean TTFT (ms): 5\n", "that --save-result"),
+        ("perf.csv", b"M,N,K,cuBLAS,Triton\n4096.0,4096.0,4096.0,17.1,4.0\n", "a column per provider"),
+        ("pmc_1.csv", b"Index,KernelName,gpu-id,grd,SQ_WAVES\n0,k,2,64,1\n", "add --timestamp on"),
+        ("pc.csv", b'"Sample_Timestamp","Exec_Mask","Instruction"\n1,2,"s_endpgm"\n', "how long kernels ran"),
+        (
+            "um.txt",
+            b"==1== NVPROF is profiling process 1, command: a\nNo kernels were profiled.\n",
+            "no table of kernels",
+        ),
         ("sums.txt", b"Processing\n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
     ],
 )

@@ -60,6 +60,45 @@ _KINDS = (
         head=r'\A(?:"Guid",)?"(?:Domain","Function"|Kind","Direction"|Node_Id"|Kind","Operation")',
     ),
     _Kind(
+        "rocprof counters without times",
+        f"it does not say when kernels ran; add --timestamp on, or {_ROCPROF}",
+        head=r'\A"?Index"?,"?KernelName"?,(?![^\n]*BeginNs)',
+    ),
+    _Kind(
+        "rocprofv3 samples of instructions",
+        f"it does not say how long kernels ran; {_ROCPROF}",
+        head=r'\A"Sample_Timestamp"',
+    ),
+    _Kind(
+        "output of nvprof without times of kernels",
+        "it has no table of kernels; profile with nvprof --csv --print-gpu-trace, or with nsys",
+        head=r"(?m)^==\d+== NVPROF is profiling(?![\s\S]*^==\d+== Metric result)",
+    ),
+    _Kind(
+        "log of nvidia-smi",
+        "it says what the GPU drew, not what ran; kernel_power reads a power for each kernel: kernel, precision, flop, "
+        "bytes, time_us, power_w",
+        head=r"(?m)^(?:index, |timestamp, )[^\n]*\[(?:W|%|MiB|MHz)\]"
+        r"|\A\d{4}/\d\d/\d\d [\d:.]{8,}, [^\n]*\d (?:W|%|MiB|MHz)\b",
+    ),
+    _Kind(
+        "output of deviceQuery",
+        "it lacks peaks and bandwidths; gpuledger gpus lists what is known, and --gpu-file reads a table of your own "
+        "(columns: traces/README.md)",
+        head=r"CUDA Device Query \(Runtime API\)",
+    ),
+    _Kind(
+        "printed result of a benchmark of a server",
+        "give the file that --save-result (vLLM) or --output-file (SGLang) writes: gpuledger served reads it",
+        head=r"(?m)^=+ Serving Benchmark Result =+",
+    ),
+    _Kind(
+        "table of triton.testing.perf_report",
+        "it has a column per provider and says neither type nor unit; of GEMMs, kernel_time and engine_comparison read "
+        "a file per provider: gemm_dtype, m, n, k and latency, or rate in TFLOP/s",
+        head=r"\A(?:\w{1,20},){1,4}[^\n]*\b(?:[Tt]riton|(?:Py)?[Tt]orch|(?:cu|roc)(?:BLAS|blas))\b[^\n]*\n[\d.]+,",
+    ),
+    _Kind(
         "nsys stats CSV without times of kernels",
         f"it lists calls, ranges, averages or memory; {_TRACE}",
         head=r"(?m)^\"?(?:Time|NVTX Range|PID|Start)\b[^\n]*(?:Num Calls|NVTX Inst|DurNon|QCount|T-Pri|,Count,Avg)",
