@@ -189,6 +189,7 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("perf.csv", b"M,N,K,cuBLAS,Triton\n4096.0,4096.0,4096.0,17.1,4.0\n", "a column per provider"),
         ("pmc_1.csv", b"Index,KernelName,gpu-id,grd,SQ_WAVES\n0,k,2,64,1\n", "add --timestamp on"),
         ("pc.csv", b'"Sample_Timestamp","Exec_Mask","Instruction"\n1,2,"s_endpgm"\n', "how long kernels ran"),
+        ("conv.csv", b"Problem,Provider,OperationKind,n,h\n1,CUTLASS,conv2d,8,224\n", "of a run of GEMMs"),
         (
             "um.txt",
             b"==1== NVPROF is profiling process 1, command: a\nNo kernels were profiled.\n",

@@ -99,6 +99,11 @@ _KINDS = (
         head=r"\A(?:\w{1,20},){1,4}[^\n]*\b(?:[Tt]riton|(?:Py)?[Tt]orch|(?:cu|roc)(?:BLAS|blas))\b[^\n]*\n[\d.]+,",
     ),
     _Kind(
+        "cutlass_profiler output without a table of GEMMs",
+        "of a run of GEMMs, kernel_time and engine_comparison read the CSV that --output=FILE writes",
+        head=r"(?m)\A[^\n]*\bProblem,Provider,OperationKind,|^CSV Results:|^ +Provider: CUTLASS$",
+    ),
+    _Kind(
         "nsys stats CSV without times of kernels",
         f"it lists calls, ranges, averages or memory; {_TRACE}",
         head=r"(?m)^\"?(?:Time|NVTX Range|PID|Start)\b[^\n]*(?:Num Calls|NVTX Inst|DurNon|QCount|T-Pri|,Count,Avg)",
