@@ -444,6 +444,22 @@ def test_profile_of_standard_input():
         CliRunner().invoke(cli.commands, ["profile", "-"], input="", catch_exceptions=False)
 
 
+def test_profile_names_the_metrics_where_it_can_show_none():
+    names = [f"l1tex__t_{what}.{how}" for what in ("requests", "sectors") for how in ("min", "sum")]
+    lines = "".join(f"    {name:<24}     request            7\n" for name in names)
+    printed = f"""==PROF== Connected to process 3
+  copy(const float *) (3, 1, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 7.0
+    Section: Command line profiler metrics
+    ------------------------ ----------- ------------
+    Metric Name              Metric Unit Metric Value
+    ------------------------ ----------- ------------
+{lines}    ------------------------ ----------- ------------
+"""
+    done = CliRunner().invoke(cli.commands, ["profile", "-"], input=printed)
+    expected = "nothing that is shown here: l1tex__t_requests, l1tex__t_sectors; ncu --set full records times"
+    assert expected in " ".join(done.output.split()) and "what would collect it" not in done.output
+
+
 def test_folders_that_cannot_be_and_a_pipe_are_one_line(tmp_path, monkeypatch):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     os.mkfifo(tmp_path / "pipe")
