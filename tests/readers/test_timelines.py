@@ -532,12 +532,50 @@ def test_unified_memory_is_no_kernel(tmp_path):
         read_timeline(tmp_path / "calls.csv")
 
 
+def printed_by_torch(rows, total="9.000ms"):
+    columns = ("Name", "Self CPU %", "Self CPU", "CPU total", "Self CUDA", "Self CUDA %", "CUDA total", "# of Calls")
+    rule = "  ".join(["-" * 30] * len(columns))
+    cells = [(name, "1.00%", cpu, cpu, cuda, "1.00%", cuda, calls) for name, cpu, cuda, calls in rows]
+    lines = ["  ".join(f"{cell:>30}" for cell in row) for row in (columns, *cells)]
+    return "\n".join(
+        [rule, lines[0], rule, *lines[1:], rule, f"Self CPU time total: 1s\nSelf CUDA time total: {total}\n"]
+    )
+
+
+def test_the_table_that_torch_profiler_prints(tmp_path):
+    rows = [
+        ("ProfilerStep*", "0.000us", "12.000ms", "1"),
+        ("aten::mm", "20.000us", "5.000ms", "2"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_f16_s16816g...", "0.000us", "5.000ms", "2"),
+        ("triton_poi_fused_add_0", "30.000us", "2.500ms", "4"),
+        ("triton_poi_fused_add_0", "0.000us", "2.500ms", "4"),
+        ("my range", "-3.000us", "0.000us", "1"),
+        ("my range", "0.000us", "11.000ms", "1"),
+        ("Memcpy HtoD (Pageable -> Device)", "0.000us", "1.500ms", "3"),
+        ("cudaLaunchKernel", "2.000ms", "0.000us", "6"),
+    ]
+    path = tmp_path / "profiler_out_0.txt"
+    # What follows is of another table.
+    path.write_text(f"INFO: step 3\n{printed_by_torch(rows)}\n{printed_by_torch(rows[:3])}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = read_timeline(path).kernels
+    assert found["kind"].astype(str).tolist() == ["kernel", "kernel", "copy"]
+    assert found["launches"].tolist() == [2, 4, 3]
+    assert found["duration_s"].tolist() == pytest.approx([5e-3, 2.5e-3, 1.5e-3])
+    path.write_text(printed_by_torch(rows, total="1.800s"))
+    with pytest.warns(InputWarning, match=r"its kernels take 9 ms, but its total is 1,800 ms; shares are of"):
+        read_timeline(path)
+
+
 @given(st.text("0123456789.%()-= unmsUTyp\n:", max_size=300))
-def test_any_text_below_a_header_of_nvprof(tmp_path_factory, text):
+def test_any_text_below_a_printed_header(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("nvprof") / "a.txt"
     with warnings.catch_warnings(), suppress(InputError):
         warnings.simplefilter("ignore", InputWarning)
-        for header in NVPROF_TEXT.splitlines()[2], "   Start  Duration            Grid Size      Block Size  Name":
+        torch = "Name    Self CPU    Self CUDA    # of Calls"
+        trace = "   Start  Duration            Grid Size      Block Size  Name"
+        for header in NVPROF_TEXT.splitlines()[2], trace, torch:
             path.write_text(f"{header}\n{text}\n    0.15%  1.00250s         1  1.00250s  1.00250s  1.00250s  add\n")
             assert read_timeline(path).kernels["launches"].ge(0).all()
 

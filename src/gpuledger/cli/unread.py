@@ -35,7 +35,7 @@ _KINDS = (
     ),
     _Kind(
         "table of torch.profiler's key_averages()",
-        "its names are cut; record again and call prof.export_chrome_trace('trace.json.gz')",
+        "it has no times of kernels; record again and call prof.export_chrome_trace('trace.json.gz')",
         head=r"(?m)^[- ]{20,}\n *Name +(?:Self CPU|Self CUDA|CPU total)",
     ),
     _Kind(

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError, warn
-from gpuledger.readers.timelines import nvprof_text
+from gpuledger.readers.timelines import nvprof_text, torch_table
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -115,6 +115,7 @@ _REPORTS = (
         only=("kind", "KERNEL_DISPATCH"),
     ),
     _Report("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
+    _Report("torch.profiler's printed table (sums)", "name", duration="self cuda", launches="# of calls"),
     _Report("rocprof statistics (sums)", "name", duration="totaldurationns", launches="calls"),
 )
 
@@ -128,7 +129,7 @@ def find_report(head: str) -> str:
 
 
 def _report_of(line: str) -> _Report | None:
-    names = set(_columns(nvprof_text.header(line) or line))
+    names = set(_columns(nvprof_text.header(line) or torch_table.header(line) or line))
     return next((report for report in _REPORTS if report.columns() <= names), None)
 
 
@@ -166,6 +167,11 @@ def read_report(path: str | Path) -> Timeline:
                 if header := nvprof_text.header(line):
                     file = io.BytesIO(nvprof_text.rows(line, file.read().decode("utf-8", "replace")).encode())
                     line = header
+                elif header := torch_table.header(line):
+                    table, problem = torch_table.rows(line, file.read().decode("utf-8", "replace"))
+                    if problem:
+                        warn(path, "", problem, "shares are of the kernels in it")
+                    file, line = io.BytesIO(table.encode()), header
                 if not line or (report := _report_of(line)):
                     break
             if not line or report is None:
@@ -309,5 +315,5 @@ class _Table:
 
 
 def _kind(name: str) -> str:
-    found = re.match(r"\[(?:CUDA )?(?:Unified Memory )?[Mm]em(cpy|set)", name)
+    found = re.match(r"(?:\[(?:CUDA )?(?:Unified Memory )?[Mm]|M)em(cpy|set)\b", name)
     return {"cpy": "copy", "set": "set"}[found.group(1)] if found else "kernel"
