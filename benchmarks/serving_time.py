@@ -1,6 +1,7 @@
 """Errors of served runs' time per output token: this project's, and AIConfigurator's on the same runs.
 
-    python benchmarks/serving_time.py [--gpu h100 …] [--every N] [--decode-only | --parallelism] [--peer PYTHON|install]
+    python benchmarks/serving_time.py [--dataset NAME] [--gpu h100 …] [--every N] [--decode-only | --parallelism]
+        [--peer PYTHON|install]
 
 The runs are those that the study `serving_time` can express, every N-th of them. AIConfigurator 0.12.0 looks kernels up
 in tables of the very GPUs; it is asked twice: for a step of decoding alone (`static_gen`), beside our sum of a decode
@@ -10,7 +11,8 @@ time. With `--parallelism` both choose a parallelism, as the case `parallelism` 
 runs that AIConfigurator predicts are there to choose from. Neither has a fitted term. It runs in an environment of its
 own: `--peer` names a Python that has it, or `install` makes one in a temporary folder.
 
-The dataset must have been downloaded (`snakemake results/aiconfigurator/serving_time/h200/summary.json`).
+The dataset `served-runs` is in the checkout; `aiconfigurator` must have been downloaded
+(`snakemake results/aiconfigurator/serving_time/h200/summary.json`).
 """
 
 import argparse
@@ -64,7 +66,7 @@ def arguments_of(row: pd.Series, run: pd.Series) -> dict:
     given |= {"isl": int(run["isl"]), "osl": int(run["osl"])}
     modes = ("gemm_quant_mode", "moe_quant_mode")
     # What gpt-oss stores in mxfp4 stands as nvfp4 in the table; AIConfigurator knows better.
-    return given | {name: row[name] for name in modes if isinstance(row[name], str) and "gpt-oss" not in model}
+    return given | {name: row[name] for name in modes if isinstance(row.get(name), str) and "gpt-oss" not in model}
 
 
 def runs_of(case: Case, gpu: Gpu) -> pd.DataFrame:
@@ -89,6 +91,7 @@ def errors(predicted: pd.Series, measured: pd.Series) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--dataset", default="aiconfigurator", help="whose cases of serving_time; or served-runs")
     parser.add_argument("--gpu", nargs="*", default=["h100", "h200", "b200"])
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument(
@@ -97,7 +100,7 @@ def main() -> None:
     parser.add_argument("--parallelism", action="store_true", help="which parallelism both would choose, and its worth")
     parser.add_argument("--peer", help="a Python that has AIConfigurator, or `install`")
     arguments = parser.parse_args()
-    dataset = Dataset.load(files.ROOT / "traces" / "aiconfigurator" / "dataset.yaml")
+    dataset = Dataset.load(files.ROOT / "traces" / arguments.dataset / "dataset.yaml")
     if arguments.parallelism:
         judge_choices(dataset.case("serving_time", "parallelism"), arguments)
         return

@@ -185,7 +185,6 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
             b"Starting...\n\n CUDA Device Query (Runtime API) version\n",
             "--gpu-file reads a table of your own",
         ),
-        ("served.txt", b"100%\n===== Serving Benchmark Result =====\nMean TTFT (ms): 5\n", "that --save-result"),
         ("perf.csv", b"M,N,K,cuBLAS,Triton\n4096.0,4096.0,4096.0,17.1,4.0\n", "a column per provider"),
         ("pmc_1.csv", b"Index,KernelName,gpu-id,grd,SQ_WAVES\n0,k,2,64,1\n", "add --timestamp on"),
         ("pc.csv", b'"Sample_Timestamp","Exec_Mask","Instruction"\n1,2,"s_endpgm"\n', "how long kernels ran"),

@@ -144,6 +144,17 @@ def test_the_appendix_lists_the_errors_of_workers_that_only_decode(root):
     assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
 
 
+def test_the_pages_list_the_errors_of_served_runs_that_others_published(root):
+    found = [summary(root, f"served-runs/serving_time/{gpu}") for gpu in ("h100", "h200", "b200", "l40s")]
+    errors = [f"{one['tpot_median_error_unfitted_percent']['value']:.1f}" for one in found]
+    runs = [one["runs_expressed"]["value"] for one in found]
+    words = f"{', '.join(errors[:3])} and {errors[3]} % of {', '.join(map(str, runs[:3]))} and {runs[3]} runs"
+    assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
+    readme = " ".join((root / "README.md").read_text("utf-8").split())
+    said = f"median errors of {min(errors, key=float)} to {max(errors, key=float)} %, by GPU"
+    assert f"{sum(runs)} runs [of others]" in readme and said in readme, said
+
+
 def test_the_appendix_lists_the_errors_of_training_steps(root):
     cases = [summary(root, f"published/training_time/mpt_{gpu}") for gpu in ("h100", "a100_80gb", "a100_40gb")]
     text = (root / "docs/ARTIFACT.md").read_text("utf-8")

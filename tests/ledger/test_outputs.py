@@ -384,6 +384,39 @@ def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path,
     assert '<a class="anchor-link" href="#Method">' in html
 
 
+@pytest.mark.parametrize(
+    ("below", "above_the_method"),
+    [("Left: all.\n\nMore of it.", True), ("With $x$ a size", False), ("## Left\n\nLeft: all.", False)],
+)
+def test_what_is_said_below_the_figure_is_at_the_top_with_it(tmp_path, root, below, above_the_method):
+    picture = nbformat.v4.new_output("display_data", {"image/png": base64.b64encode(b"png").decode()})
+    markdown, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    cells = [markdown("# T\n\nIntroduction"), markdown("## Method"), code("draw()", outputs=[picture]), markdown(below)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+    pages.render(tmp_path / "a.ipynb", tmp_path / "a.html", root / "workflow/templates", "T", RECORD)
+    html = (tmp_path / "a.html").read_text("utf-8")
+    html, words = html[html.index("<main") :], "a size" if "$" in below else "Left: all."
+    assert (html.index(words) < html.index("Introduction")) == above_the_method
+    assert "More of it." not in html or html.index("More of it.") > html.index('id="Method"')
+
+
+def test_the_figure_at_the_top_is_the_one_that_was_saved_not_a_sketch_before_it(tmp_path, root):
+    pictures = [base64.b64encode(name).decode() for name in (b"sketch", b"main", b"more")]
+    about = [{}, {"image/png": {"headline": "M"}}, {"image/png": {"headline": "N"}}]
+    shown = [
+        nbformat.v4.new_output("display_data", {"image/png": picture}, metadata=said)
+        for picture, said in zip(pictures, about, strict=True)
+    ]
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=shown)]), tmp_path / "a.ipynb"
+    )
+    pages.render(tmp_path / "a.ipynb", tmp_path / "a.html", root / "workflow/templates", "T", RECORD)
+    html = (tmp_path / "a.html").read_text("utf-8")
+    assert html.index(pictures[1]) < html.index("at the top of the page")
+    assert html.index(pictures[0]) < html.index("at the top of the page") < html.index(pictures[2])
+    assert html.index(pictures[1]) < html.index(pictures[0])
+
+
 def test_standard_error_goes_to_the_log_and_never_into_a_notebook(tmp_path, caplog):
     source = "import sys\nprint('kept')\nprint('lost', file=sys.stderr)"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])

@@ -70,11 +70,12 @@ def test_pages_are_escaped_offline_and_have_unique_ids(pages, name):
     assert re.findall(r"<script[^>]*>|@import|url\(", html) == ["<script>"]
 
 
-def test_every_claim_has_a_square_that_leads_to_its_row(card, pages):
+def test_every_claim_but_what_is_no_test_has_a_square_that_leads_to_its_row(card, pages):
     rows = re.findall(r'<tr id="([^"]*)"', pages["scorecard"])
     squares = re.findall(r'<a href="scorecard\.html#([^"=]*)" title="([^"]*)"></a>', pages["gallery"])
     assert len(card) == len(rows) == 8
-    assert sorted(anchor for anchor, _ in squares) == sorted(rows)
+    none = [row["anchor"] for row in report.rows_for_pages(card, {STUDY: ""}) if row["group"] == "not a test"]
+    assert len(none) == 3 and sorted([anchor for anchor, _ in squares] + none) == sorted(rows)
     assert dict(squares)["mine--table2--share"] == "DRAM share: 5 %. Exact"
     assert dict(squares)["mine--table2--more"] == "More: 6 %. Differs: 7"
     assert dict(squares)["none--none--wrong-sign"] == "Wrong sign: 1. Error in source: 2"
@@ -248,14 +249,14 @@ def test_gpus_have_short_names(name, short):
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
-    [(100, None), (105, 55), (90, 40), (1000, 95), (0, 5)],
+    ("value", "expected", "words"),
+    [(100, None, "0"), (105, 55, "+5 %"), (90, 40, "−10 %"), (1000, 95, "+900 %"), (0, 5, "−100 %")],
 )
-def test_the_dot_shows_the_difference_in_tolerances(outcomes, value, expected):
+def test_the_dot_shows_the_difference_in_tolerances(outcomes, value, expected, words):
     claim = CLAIM | {"id": "a", "quantity": "more", "value": 100, "tolerance": 10}
     outcomes[0].summary["more"]["value"] = value
     (row,) = report.rows_for_pages(claims.scorecard({STUDY: {"claims": [claim]}}, outcomes[:1]), {STUDY: ""})
-    assert (row["offset"], row["tolerance"]) == (expected, "tolerance ± 10 %")
+    assert (row["offset"], row["tolerance"], row["difference"]) == (expected, "tolerance ± 10 %", words)
 
 
 def luminance(colour):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from own_cases import refused
-from served_runs import SGLANG, VLLM, written
+from served_runs import PRINTED, SGLANG, VLLM, written
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.served_results import read_served
 
 
@@ -85,7 +85,7 @@ def test_files_without_a_result_are_refused(tmp_path):
     (tmp_path / "a.json").write_text('{"mean_ttft_ms": 1}', "utf-8")
     with refused("no result of vllm bench serve"):
         read_served(tmp_path / "a.json")
-    with refused("none of 1 .json and .jsonl files"):
+    with refused("no result of vllm bench serve"):
         read_served(tmp_path)
     (tmp_path / "b.jsonl").write_text(json.dumps(VLLM) + "\n{cut", "utf-8")
     with refused("line 2", "not valid JSON"):
@@ -93,6 +93,26 @@ def test_files_without_a_result_are_refused(tmp_path):
     (tmp_path / "c.json").write_bytes(b"\xff\xfe{")
     with refused("not text in UTF-8"):
         read_served(tmp_path / "c.json")
+
+
+def test_what_was_printed_says_the_same(tmp_path):
+    (tmp_path / "log.txt").write_text(
+        PRINTED + PRINTED.replace(": 50", ": 8").replace("Median TTFT", "P50 TTFT"), "utf-8"
+    )
+    first, second = read_served(tmp_path / "log.txt")
+    assert first == one(tmp_path)._replace(place="log.txt:1")
+    assert (second.place, second.in_flight, second.ttft_s) == ("log.txt:2", 8, 0.9), "the mean, not the other's median"
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only/run.log").write_text(PRINTED.replace("Traffic", "Backend: sglang\nTraffic"), "utf-8")
+    (run,) = read_served(tmp_path / "only")
+    assert (run.place, run.engine) == ("run.log", "sglang")
+
+
+def test_of_several_runs_the_bad_ones_are_left_out_with_one_warning(tmp_path):
+    written(tmp_path, VLLM | {"completed": 0}, VLLM, VLLM | {"median_tpot_ms": "slow"}, name="many.jsonl")
+    with pytest.warns(InputWarning, match="2 of 3 runs left out: .*run 1, completed: no request"):
+        (run,) = read_served(tmp_path)
+    assert run.place == "many.jsonl:2"
 
 
 json_values = st.recursive(

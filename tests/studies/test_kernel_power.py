@@ -295,7 +295,7 @@ def test_ones_own_steady_readings_give_the_law_too(tmp_path):
     values = {"static": 90, "dram_byte": 60, "most": 400, "bf16_flop": 0.7, "fp32_flop": 9}
     assert {name: found[name] for name in values} == pytest.approx(values, rel=0.03)
     assert "fp8_flop" not in found.summary and found["median_error_percent"] < 1
-    assert found.finding.startswith("Kernels on NVIDIA A100-SXM4-80GB draw 90 W, 0.70 pJ per FLOP in bf16")
+    assert found.finding.startswith("Kernels on NVIDIA A100-SXM4-80GB draw 90 W + 0.70 pJ per FLOP in bf16")
     # A loop of FMAs may move nothing, and a copy computes nothing.
     rows.loc[rows["kernel"] == "fma", "bytes"] = 0
     found = reduced(own_readings(tmp_path / "still", rows))

@@ -11,6 +11,24 @@ VLLM = {
     **{"total_output_tokens": 51_200, "request_throughput": 10.0, "output_throughput": 1280.0},
     **{"mean_ttft_ms": 900.0, "median_ttft_ms": 1000.0, "mean_tpot_ms": 21.0, "median_tpot_ms": 20.0},
 }
+#: The same as it prints it.
+PRINTED = """Namespace(num_prompts=400, max_concurrency=50, model='/models/Llama-3.1-70B-Instruct', request_rate=inf)
+Traffic request rate: inf
+Maximum request concurrency: 50
+============ Serving Benchmark Result ============
+Successful requests:                     400
+Benchmark duration (s):                  40.00
+Total input tokens:                      409200
+Total generated tokens:                  51200
+Request throughput (req/s):              10.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          900.00
+Median TTFT (ms):                        1000.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          21.00
+Median TPOT (ms):                        20.00
+==================================================
+"""
 #: As sglang.bench_serving writes it; of the server's arguments only some.
 SGLANG = {
     **{"tag": None, "backend": "sglang", "dataset_name": "random", "request_rate": math.inf, "max_concurrency": 64},

@@ -140,6 +140,7 @@ def _look(found: Found, head: bytes) -> None:
 
 
 def _text(found: Found, head: bytes) -> None:
+    from gpuledger.readers.served_results import TITLE
     from gpuledger.readers.timelines.reports import find_report
 
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
@@ -157,6 +158,8 @@ def _text(found: Found, head: bytes) -> None:
         found.problems.append(problem)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found)
+    elif TITLE.search(text):
+        _served(found)
     elif _NSYS_TEXT.search(text):
         found.format = "text of nsys stats"
         found.problems.append("columns of text are cut: export it with nsys stats --format csv")

@@ -21,7 +21,7 @@ _REMEDIES = {"engine": "add --engine vllm, sglang or trtllm", "tensor": "add --t
 _COLUMNS = {
     **{"id": "run", "requests": "in flight", "input_tokens": "prompt", "output_tokens": "output"},
     **{"measured_ms": "measured ms", "predicted_ms": "kernels ms", "decode_ms": "decode", "prompts_ms": "prompts"},
-    "measured_over_predicted": "measured / kernels",
+    **{"given_ttft_ms": "given its queue", "measured_over_predicted": "measured / kernels"},
 }
 
 
@@ -54,10 +54,11 @@ def served(
     as_json: bool,
     **degrees: str | None,
 ) -> None:
-    """Compare the time per output token in RESULTS, files of vllm bench serve or sglang.bench_serving or folders of
-    them, with what the kernels of such steps are predicted to take: decoding, and other requests' prompts.
+    """Compare the time per output token in RESULTS, what vllm bench serve or sglang.bench_serving wrote or printed or
+    folders of it, with what the kernels of such steps are predicted to take: decoding, and other requests' prompts.
 
-    What takes longer is the engine's: the host, gaps between kernels, queues. All results are of one deployment.
+    What takes longer is the engine's: the host, gaps between kernels. Given its queue, a step has only so many requests
+    and prompts as the measured time to the first token leaves. All results are of one deployment.
     """
     from gpuledger.readers.served_results import read_served
     from gpuledger.studies.serving_time.prediction import predict_table
@@ -78,6 +79,7 @@ def served(
         predicted_ms=1e3 * data["kernels_s"],
         decode_ms=1e3 * data["decode_s"],
         prompts_ms=1e3 * data["prompts_s"],
+        given_ttft_ms=1e3 * data["given_ttft_s"],
         measured_over_predicted=data["measured_s"] / data["kernels_s"],
     )
     if as_json:
@@ -93,9 +95,14 @@ def _print(table: pd.DataFrame, title: str, refused: str) -> None:
     words = [
         table["id"],
         *(table[name].map("{:,}".format) for name in ("requests", "input_tokens", "output_tokens")),
-        *(table[name].map("{:.2f}".format) for name in list(_COLUMNS)[4:]),
+        *(table[name].map("{:.2f}".format).replace("nan", "–") for name in list(_COLUMNS)[4:]),
     ]
-    print_table(list(_COLUMNS.values()), list(zip(*words, strict=True)), range(1, len(words)), ("decode", "prompts"))
+    print_table(
+        list(_COLUMNS.values()),
+        list(zip(*words, strict=True)),
+        range(1, len(words)),
+        ("decode", "prompts", "given its queue"),
+    )
     ratio = table["measured_over_predicted"].median()
     say(f"A step takes {ratio:.2f} times as long as its kernels are predicted to (median).")
     if refused != "none":

@@ -88,11 +88,6 @@ _KINDS = (
         head=r"CUDA Device Query \(Runtime API\)",
     ),
     _Kind(
-        "printed result of a benchmark of a server",
-        "give the file that --save-result (vLLM) or --output-file (SGLang) writes: gpuledger served reads it",
-        head=r"(?m)^=+ Serving Benchmark Result =+",
-    ),
-    _Kind(
         "table of triton.testing.perf_report",
         "it has a column per provider and says neither type nor unit; of GEMMs, kernel_time and engine_comparison read "
         "a file per provider: gemm_dtype, m, n, k and latency, or rate in TFLOP/s",

@@ -15,8 +15,9 @@ from matplotlib.transforms import blended_transform_factory
 
 #: Width of a column in inches, and the smallest and the largest text in it in points.
 WIDTH, SMALLEST, LARGEST = 3.33, 6.5, 7.5
-#: Inches that panels may take on a page, and the most panels that are below one another; more are two in a row.
-TALLEST, MOST = 7.2, 5
+#: Inches that panels may take on a page, and the most panels that are below one another, without and with others on
+#: top of them; more are two in a row.
+TALLEST, MOST, MOST_TOPPED = 7.2, 5, 3
 #: Characters that fit across: of plain text, of bold text, of a label beside a plot, and of a note in one.
 PLAIN, BOLD, BESIDE, NOTE = 52, 40, 24, 32
 # Those of a legend's labels, with five for each handle, and within axes, without these.
@@ -149,14 +150,16 @@ def _stack(figure: Figure, axes: list[Axes]) -> float:
         max(1.3, min(height, 2.2), _LINES * _long_labels(ax)) if ax.axison else height
         for ax, height in zip(axes, heights, strict=True)
     ]
-    if len(axes) > MOST and not keyed:
+    # Bars above panels take what the panels need.
+    most = MOST_TOPPED if any(ax.child_axes for ax in axes) else MOST
+    if len(axes) > most and not keyed:
         return _stack_in_pairs(figure, [axes[number] for number in order])
     for ax in axes:
         ax.tick_params(labelleft=True, labelbottom=True)
     around = _AROUND * sum(ax.axison for ax in axes)
     keys = sum(height for ax, height in zip(axes, heights, strict=True) if not ax.axison)
     # A page has room for so much; a panel of less than an inch shows nothing.
-    shrink = min(1, (TALLEST - around - keys) / (sum(heights) - keys))
+    shrink = min(1, (TALLEST - around - keys) / max(sum(heights) - keys, 1))
     heights = [max(1.0, shrink * height) if ax.axison else height for ax, height in zip(axes, heights, strict=True)]
     grid = GridSpec(len(axes), 1, figure=figure, height_ratios=[heights[number] for number in order])
     for row, number in enumerate(order):

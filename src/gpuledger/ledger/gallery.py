@@ -1,4 +1,4 @@
-"""The gallery: a square for every claim, a card for every case, a map of the paper, and what is not here yet."""
+"""The gallery: the questions, marks of claims, a card for every case, a map of the paper, and what is not here yet."""
 
 import re
 import textwrap
@@ -16,7 +16,7 @@ from gpuledger.ledger.study import read_studies
 _GPU = re.compile(r"\b(RTX[ -](?:PRO[ -])?\d{4}|(?:MI|GB|GH|[ABHLV])\d{1,3}[SX]?)\b", re.IGNORECASE)
 #: Characters of a ribbon.
 _LABEL = 36
-#: From this many cases on, the page leaves out what a script can add and what matters least.
+#: From this many cases on, the page leaves out what a script can add.
 _MANY = 200
 #: A study of fewer cards does not take whole rows.
 _FEW = 3
@@ -45,8 +45,6 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
     measured = {version["study"] for version in versions if version["kind"] != "simulated"}
     few = {name: _FEW - len(found) for name, found in cards.items() if len(found) < _FEW}
     order = sorted(cards, key=lambda name: (name not in measured, few.get(name, _FEW)))
-    # The page stays small: then only what is tested, differs or is open has a square for each claim.
-    many = len(versions) > _MANY
     squares: dict[tuple[str, str], list[dict]] = {}
     for row in rows:
         squares.setdefault((row["group"], row["verdict"]), []).append(row)
@@ -55,8 +53,9 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
         "version": __version__,
         "headline": report.headline(rows),
         "counts": claims.counts(card),
-        "squares": {key: found for key, found in squares.items() if not many or key[0] != _NOT_A_TEST},
-        "many": many,
+        # What is no test needs no picture.
+        "squares": {key: found for key, found in squares.items() if key[0] != _NOT_A_TEST},
+        "many": len(versions) > _MANY,
         "sections": [(studies[name], list(cards[name].values())) for name in order],
         "count": len(versions),
         "paper": [_place(entry, rows, versions) for entry in paper],

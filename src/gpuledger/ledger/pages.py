@@ -3,7 +3,7 @@
 import html
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -59,6 +59,7 @@ def render(
     about = {"finding": title, "claims": [], "exports": [], "previous": None, "next": None, "view": None}
     about |= dict(around or {})
     heading = _take_heading(content)
+    _take_reading(content)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
@@ -143,8 +144,32 @@ def _take_heading(content: nbformat.NotebookNode) -> str | None:
     return found[1].strip()
 
 
+def _main_picture(cells: Iterable[nbformat.NotebookNode]) -> nbformat.NotebookNode | None:
+    """Return the output of the first figure that was saved, which has its headline; of none that was, of the first."""
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    saved = (picture for picture in pictures if "headline" in picture.metadata.get("image/png", {}))
+    return next(saved, pictures[0] if pictures else None)
+
+
+def _take_reading(content: nbformat.NotebookNode) -> None:
+    """Move the paragraph below the main figure, which says how to read it, to the top of the page, too.
+
+    A formula, or a heading, begins something else.
+    """
+    picture = _main_picture(content.cells)
+    shown = (any(output is picture for output in cell.get("outputs", [])) for cell in content.cells)
+    at = next((number for number, has_picture in enumerate(shown) if has_picture), len(content.cells))
+    below = content.cells[at + 1 : at + 2]
+    if below and below[0].cell_type == "markdown":
+        words, _, rest = below[0].source.partition("\n\n")
+        if not words.startswith("#") and "$" not in words:
+            below[0].source = rest
+            content.cells.insert(0, nbformat.from_dict({**below[0], "id": "reading", "source": words}))
+
+
 def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:
-    """Move the first figure to the top of the page, leave a link in its place, and describe the other ones.
+    """Move the main figure to the top of the page, leave a link in its place, and describe the other ones.
 
     ``lines`` of it are a headline that says the finding once more.
     """
@@ -155,7 +180,7 @@ def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:
         picture.metadata.setdefault("image/png", {})["alt"] = finding + of_all
     if not pictures:
         return None
-    first = pictures[0]
+    first = _main_picture(content.cells)
     taken = {"png": "".join(first.data["image/png"].split()), "headline": "", **first.metadata["image/png"]}
     same = taken["headline"].split() == finding.split()
     taken["lines"] = len(taken["headline"].splitlines()) if same else 0

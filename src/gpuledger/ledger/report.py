@@ -126,7 +126,7 @@ def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
     for row in rows:
         difference = row["relative_difference"]
         known = difference != "" and not pd.isna(difference)
-        row["difference"] = (f"{100 * float(difference):+.2g} %" if float(difference) else "0") if known else ""
+        row["difference"] = _percent(float(difference)) if known else ""
         relative = row["relative_tolerance"]
         tolerance = 0.0 if relative == "" or pd.isna(relative) else float(relative)
         row["tolerance"] = f"tolerance ± {100 * tolerance:.2g} %" if tolerance else "no tolerance"
@@ -147,6 +147,12 @@ def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
         if row["verdict"] in (claims.DIFFERS, claims.WITHIN, claims.SOURCE_ERROR):
             row["said"] += f": {row['reproduced']}"
     return rows
+
+
+def _percent(difference: float) -> str:
+    """Write a relative difference with two digits, and without an exponent."""
+    digits = f"{100 * difference:+.2g}"
+    return f"{digits if 'e' not in digits else f'{float(digits):+,.0f}'} %".replace("-", "−") if difference else "0"
 
 
 def _is_own(row: Mapping) -> bool:

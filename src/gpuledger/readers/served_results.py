@@ -1,18 +1,21 @@
-"""Results of benchmarks of a server: ``vllm bench serve`` (JSON) and ``sglang.bench_serving`` (JSON lines).
+"""Results of benchmarks of a server: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or printed.
 
-Both write one object a run with the same names for its totals, times in milliseconds, and nothing of the GPU. Of the
-server, vLLM writes what its ``--metadata KEY=VALUE`` adds, and SGLang, in its newer versions, all arguments. Sources:
-vllm-project/vllm, ``vllm/benchmarks/serve.py``; sgl-project/sglang, ``python/sglang/bench_serving.py``.
+Both print the same summary, and write one object a run, with the same names for totals and times in milliseconds, but
+nothing of the GPU. Of the server, vLLM writes what its ``--metadata KEY=VALUE`` adds; SGLang's newer versions write all
+of its arguments. Sources: vllm-project/vllm, ``vllm/benchmarks/serve.py``; sgl-project/sglang,
+``python/sglang/bench_serving.py``.
 """
 
+import itertools
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
 MOST_BYTES = 256 << 20
@@ -20,6 +23,17 @@ MOST_BYTES = 256 << 20
 _MOST = {"ms": 86_400_000.0, "tokens": 2.0**40}
 #: How a result begins: totals that all versions of both programs write.
 MARK = re.compile(r'"(?:request|output)_throughput"\s*:')
+#: The line above a printed summary, and what its lines and those before it are in a file.
+TITLE = re.compile(r"^=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
+_PRINTED = {
+    **{"successful requests": "completed", "benchmark duration (s)": "duration", "backend": "backend"},
+    **{"total input tokens": "total_input_tokens", "total generated tokens": "total_output_tokens"},
+    **{"request throughput (req/s)": "request_throughput", "traffic request rate": "request_rate"},
+    **{f"{word} request concurrency": "max_concurrency" for word in ("maximum", "max")},
+    **{f"{kind} {time} (ms)": f"{kind}_{time}_ms" for kind in ("mean", "median") for time in ("ttft", "tpot")},
+}
+#: Of the command's arguments, which some versions print first.
+_MODEL = re.compile(r"\bNamespace\(.*?\bmodel='([^']*)'")
 #: Names of a degree of parallelism among vLLM's metadata and SGLang's arguments.
 _DEGREES = {
     "tensor": ("tensor_parallel_size", "tp_size", "tp"),
@@ -78,33 +92,49 @@ class ServedRun(NamedTuple):
 
 
 def read_served(path: Path) -> list[ServedRun]:
-    """Read the runs in a file, or in all ``.json`` and ``.jsonl`` files of a folder that hold such results.
+    """Read the runs in a file, or in all files of a folder that hold such results: ``.json``, ``.jsonl``, else text.
+
+    Of several runs, those without completed requests, lengths or times are left out, with one warning.
 
     Raises
     ------
     InputError
-        A file that holds none (in a folder: no file does), or a run without lengths, requests or times.
+        No run, or none that can be read.
     """
-    if not path.is_dir():
-        if runs := list(_read(path)):
-            return runs
-        problem = "no result of vllm bench serve or sglang.bench_serving"
-        raise InputError(path, "", problem, "give the file that --save-result or --output-file wrote")
-    files = sorted(file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
-    runs = []
-    for file in files:
-        above = file.relative_to(path).parent.as_posix()
-        runs += [run._replace(place=f"{above}/{run.place}".removeprefix("./")) for run in _read(file)]
+    refused: list[InputError] = []
+    if path.is_dir():
+        runs = _of_folder(path, (".json", ".jsonl"), refused) or _of_folder(path, (".txt", ".log", ".out"), refused)
+    else:
+        runs = list(_read(path, refused))
     if not runs:
-        problem = (
-            f"none of {len(files)} .json and .jsonl files holds a result of vllm bench serve or sglang.bench_serving"
-        )
-        raise InputError(path, "", problem, "put the results there, or correct the path")
+        problem = "no result of vllm bench serve or sglang.bench_serving"
+        remedy = "give what --save-result or --output-file wrote, or the summary that was printed"
+        raise refused[0] if refused else InputError(path, "", problem, remedy)
+    if refused:
+        words = f"{len(refused)} of {len(refused) + len(runs)} runs left out: {refused[0]}"
+        warnings.warn(words, InputWarning, stacklevel=2)
     return runs
 
 
-def _read(path: Path) -> Iterator[ServedRun]:
-    """Yield the runs of a file: of one object, of a list of them, or of one in each line."""
+def _of_folder(folder: Path, suffixes: tuple[str, ...], refused: list[InputError]) -> list[ServedRun]:
+    runs = []
+    for file in sorted(file for file in folder.rglob("*") if file.suffix in suffixes and file.is_file()):
+        above = file.relative_to(folder).parent.as_posix()
+        runs += [run._replace(place=f"{above}/{run.place}".removeprefix("./")) for run in _read(file, refused)]
+    return runs
+
+
+def _read(path: Path, refused: list[InputError]) -> Iterator[ServedRun]:
+    """Yield the runs of a file, and add what is wrong with others to `refused`."""
+    for at, values in _entries(path):
+        try:
+            yield _Entry(path, at, values).run()
+        except InputError as error:
+            refused.append(error)
+
+
+def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield each run's values and its number: the line of JSON lines, 0 if it is the only one."""
     if path.stat().st_size > MOST_BYTES:
         raise InputError(path, "", f"larger than {MOST_BYTES >> 20} MiB", "leave out the times of every request")
     try:
@@ -112,6 +142,8 @@ def _read(path: Path) -> Iterator[ServedRun]:
     except UnicodeDecodeError:
         raise InputError(path, "", "not text in UTF-8", "give the file that the benchmark wrote") from None
     if not MARK.search(text):
+        printed = list(_printed(text))
+        yield from enumerate(printed, len(printed) > 1)
         return
     try:
         whole = json.loads(text)
@@ -122,7 +154,21 @@ def _read(path: Path) -> Iterator[ServedRun]:
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
     for at, entry in entries:
         if isinstance(entry, dict) and ("request_throughput" in entry or "output_throughput" in entry):
-            yield _Entry(path, 0 if one else at, entry).run()
+            yield 0 if one else at, entry
+
+
+def _printed(text: str) -> Iterator[dict[str, str]]:
+    """Yield the runs whose summaries a log has, with how each was driven, which the lines above it may say."""
+    for above, below in itertools.pairwise(TITLE.split(text)):
+        # After the summary of the run before.
+        above = above.rpartition("\n=====")[2]
+        model = _MODEL.findall(above)
+        found = {"model_id": model[-1]} if model else {}
+        for line in [*above.splitlines(), *below.partition("\n=====")[0].splitlines()]:
+            name, colon, value = line.partition(":")
+            if colon and (key := _PRINTED.get(name.strip().lower())):
+                found[key] = value.strip()
+        yield found
 
 
 def _line(path: Path, at: int, line: str) -> Any:

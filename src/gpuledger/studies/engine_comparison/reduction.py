@@ -101,14 +101,18 @@ def _of_engines(table: pd.DataFrame, what: str) -> str:
     rows = compared[compared["panel"] == panel].sort_values("mean_ratio", kind="stable")
     short = _short(list(table["table"].unique()))
     ahead = rows.sort_values("faster_percent", ascending=False, kind="stable")
-    shares = ", ".join(f"{short[row.table]} for {row.faster_percent:.0f} %" for row in ahead.itertuples())
-    longer = ", ".join(f"{short[row.table]} {_longer(row.mean_ratio)}" for row in rows.itertuples())
-    said = (
-        f"{panel} {what}: fastest beyond noise is {shares} of {rows['shapes'].max():,} shapes; on average over the "
-        f"fastest: {longer}"
-    )
+    first, *others = ((short[row.table], _longer(row.mean_ratio)) for row in rows.itertuples())
+    longer = "".join(f", {name} {much}" for name, much in others)
+    won = [(short[row.table], f"{row.faster_percent:.0f} %") for row in ahead.itertuples()]
+    shares = "".join(f", {name} in {share}" for name, share in won[1:] if share != "0 %")
+    of = f"of {rows['shapes'].max():,} shapes"
+    best = f"{won[0][0]} leads in {won[0][1]} {of}{shares}"
+    if won[0][1] == "0 %":
+        best = f"none leads in as many as 1 % {of}"
+    longer = f"{first[0]} takes {first[1]} longer than the fastest on average{longer}"
+    said = f"{panel} {what}: {longer}; beyond noise {best}"
     if len(host := table[(table["panel"] == panel) & (table["compared"] == "host")]):
-        said += f"; without {', '.join(short[name] for name in host['table'])}, whose times are the host's"
+        said += f"; left out: {', '.join(short[name] for name in host['table'])}, whose times are the host's"
     return said if len(alike) else f"{said}; the benchmarks differ (see notes)"
 
 
@@ -119,7 +123,7 @@ def _short(tables: list[str]) -> dict[str, str]:
 
 
 def _longer(ratio: float) -> str:
-    return f"{100 * (ratio - 1):.0f} %" if ratio < 2 else f"{ratio:.1f} times its time"
+    return f"{100 * (ratio - 1):,.0f} %"
 
 
 def _of_versions(table: pd.DataFrame, tables: list[str], what: str) -> str:

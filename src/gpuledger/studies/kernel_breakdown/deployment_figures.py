@@ -210,9 +210,8 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float | str, reserve
             edge = float(np.interp(usable, total[span], tokens[span]))
             axes.plot([edge, edge], [0, usable], color=figures.BLACK, linestyle=":", linewidth=0.9)
             axes.plot(edge, usable, marker="o", color=figures.BLACK, markersize=3.5)
-            text |= {"ha": "right", "va": "bottom", "rotation": 90}
-            words = "fit" if figures.for_columns else "tokens fit"  # a column's panel is as low as that
-            axes.text(edge / 1.05, 0.03 * most, f"{format_binary(round(edge))} {words}", **text)
+            text |= {"xytext": (-6, -3), "textcoords": "offset points", "ha": "right", "va": "top"}
+            axes.annotate(f"{format_binary(round(edge))} tokens fit", (edge, usable), **text)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(LogLocator(base=4, numticks=6))
     axes.xaxis.set_major_formatter(FuncFormatter(format_binary))

@@ -12,7 +12,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gpuledger.ledger import figures
@@ -270,9 +269,9 @@ def _mark_full(axes: Axes, fits: pd.Series) -> float | None:
     edge = fits.index[~fits][0]
     axes.axvspan(edge, fits.index[-1], facecolor="none", edgecolor="white", hatch="////", linewidth=0, alpha=0.55)
     axes.axvline(edge, color="white", linewidth=1.2, linestyle="--")
-    shadow = [withStroke(linewidth=1.6, foreground=(0, 0, 0, 0.4))]
-    style = {"color": "white", "fontsize": 6.8, "rotation": 90, "ha": "left", "va": "bottom", "path_effects": shadow}
-    axes.annotate("DRAM full", (edge, 3), (2.5, 0), textcoords="offset points", **style)
+    ground = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    style = {"fontsize": 6.5, "rotation": 90, "ha": "left", "va": "bottom", "bbox": ground}
+    axes.annotate("DRAM full", (edge, 4), (4, 0), textcoords="offset points", **style)
     return float(edge)
 
 

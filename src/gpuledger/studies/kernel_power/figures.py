@@ -10,8 +10,8 @@ from gpuledger.ledger.case_result import CaseResult
 #: Colours of types of products, and of kinds of kernels.
 PRODUCTS = {"bf16": figures.BLUE, "fp8": figures.ORANGE, "fp4": figures.PURPLE, "fp32": figures.GREEN}
 KINDS = {"experts": figures.GREEN, "decode": figures.PURPLE, "prefill": figures.GREY}
-#: Most marks of a panel: every so many-th reading is drawn.
-MOST_MARKS = 3000
+#: Most marks of a type of product: every so many-th reading is drawn.
+MOST_MARKS = 1500
 
 
 def draw_settling(axes: Axes, table: pd.DataFrame, limit_w: float) -> None:
@@ -24,7 +24,7 @@ def draw_settling(axes: Axes, table: pd.DataFrame, limit_w: float) -> None:
         name = "decode attention" if kind == "decode" else kind
         axes.plot(rows["samples"], rows["power_w"], color=color, marker="o", markersize=3, label=name)
     _draw_limit(axes, limit_w)
-    axes.set(xlabel="samples in a reading (one per 0.1 s)", ylabel="reading (W)", ylim=(0, 1.12 * limit_w))
+    axes.set(xlabel="samples in a reading (0.1 s each)", ylabel="reading (W)", ylim=(0, 1.12 * limit_w))
     if axes.lines[:-1]:
         axes.legend(loc="lower right")
 
@@ -53,13 +53,22 @@ def draw_predictions(axes: Axes, data: pd.DataFrame, limit_w: float) -> None:
     least = 0.95 * np.nanmin(rows[["power_w", "predicted_w"]], initial=np.inf)
     ends = np.array([min(0.4 * limit_w, least), 1.05 * limit_w])
     axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
-    for name, color in PRODUCTS.items():
-        part = rows[rows["products"] == name]
-        part = part.iloc[:: max(1, len(part) // MOST_MARKS)]
-        axes.scatter(part["power_w"], part["predicted_w"], s=3, color=color, linewidth=0, alpha=0.5, rasterized=True)
-        if len(part):
-            axes.scatter([], [], s=13, color=color, label=f"{part['kind'].iloc[0]} in {name}")
+    _scatter(axes, rows, rows["power_w"], rows["predicted_w"])
+    for name in [name for name in PRODUCTS if (rows["products"] == name).any()]:
+        kind = rows.loc[rows["products"] == name, "kind"].iloc[0]
+        axes.scatter([], [], s=13, color=PRODUCTS[name], label=f"{kind} in {name}")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower right", fontsize=6.5, handletextpad=0.1, borderaxespad=0)
     axes.set(xlim=ends, ylim=ends, xlabel="measured power (W)", ylabel="predicted power (W)")
+
+
+def _scatter(axes: Axes, rows: pd.DataFrame, x: pd.Series, y: pd.Series) -> None:
+    """Draw marks in the colours of their products, from the lowest to the highest: none of the types covers another."""
+    every = (np.flatnonzero(rows["products"] == name) for name in PRODUCTS)
+    at = np.concatenate([own[:: max(1, len(own) // MOST_MARKS)] for own in every])
+    at = at[np.argsort(y.to_numpy()[at], kind="stable")]
+    colors = rows["products"].map(PRODUCTS).to_numpy()[at]
+    axes.scatter(x.to_numpy()[at], y.to_numpy()[at], s=3, c=colors, linewidth=0, alpha=0.5, rasterized=True)
 
 
 def panels(data: pd.DataFrame, settling: pd.DataFrame) -> str:
@@ -75,13 +84,8 @@ def draw_energies(axes: Axes, result: CaseResult) -> None:
     """Draw the energy of a FLOP over arithmetic intensity, and the least by the law: at the data sheet's rates."""
     rows = _with_intensity(result.data)
     intensity = rows["flop"] / rows["bytes"]
-    energy = 1e12 * rows["power_w"] / rows["flop_per_s"]
+    _scatter(axes, rows, intensity, 1e12 * rows["power_w"] / rows["flop_per_s"])
     for name, color in PRODUCTS.items():
-        chosen = np.flatnonzero(rows["products"] == name)
-        chosen = chosen[:: max(1, len(chosen) // MOST_MARKS)]
-        axes.scatter(
-            intensity.iloc[chosen], energy.iloc[chosen], s=3, color=color, linewidth=0, alpha=0.5, rasterized=True
-        )
         if not (peak := result.get(f"{name}_peak")):
             continue
         at = np.geomspace(intensity.min(), intensity.max(), 200)

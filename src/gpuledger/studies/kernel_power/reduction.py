@@ -161,11 +161,14 @@ def _add_errors(result: CaseResult, fitted: pd.DataFrame, judged: pd.DataFrame, 
 
 def _finding(result: CaseResult, kernels: str) -> str:
     flops = {name: result.get(f"{name}_flop") for name in FLOP_CONSTANTS}
-    energies = [f"{value:.2f} pJ per FLOP in {name}" for name, value in flops.items() if value]
-    law = ", ".join([f"{result['static']:.0f} W", *energies, f"{result['dram_byte']:.0f} pJ per byte"])
+    energies = [(f"{value:.2f}", name) for name, value in flops.items() if value]
+    others = ", ".join(f"{value} in {name}" for value, name in energies[1:])
+    law = [f"{result['static']:.0f} W"]
+    law += [f"{value} pJ per FLOP in {name}" + f" ({others})" * bool(others) for value, name in energies[:1]]
+    law.append(f"{result['dram_byte']:.0f} pJ per byte")
     own, constant = (result[f"{name}median_error_below_limit_percent"] for name in ("", "constant_"))
-    judged = f"the median error is {own:.1f} % in held-back readings (one power for all: {constant:.0f} %)"
+    limit, below = f", at most {result['most']:.0f} W", " below that"
     if not result["at_limit_percent"]:
-        return f"{kernels} on {result['gpu']} draw {law}: {judged}"
-    limit = f"at most {result['most']:.0f} W, where {result['at_limit_percent']:.0f} % of the steady readings are"
-    return f"{kernels} on {result['gpu']} draw {law}, {limit}; below it {judged}"
+        limit = below = ""
+    judged = f"a median error of {own:.1f} %{below} in held-back readings (one power for all: {constant:.0f} %)"
+    return f"{kernels} on {result['gpu']} draw {' + '.join(law)}{limit}: {judged}"

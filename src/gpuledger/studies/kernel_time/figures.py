@@ -22,7 +22,7 @@ PREDICTORS = {
     "derated_s": ("fitted roofline", figures.GREEN, "D"),
     "lookup_s": ("look-up", figures.PURPLE, "^"),
     "predicted_s": ("time model", figures.BLUE, "o"),
-    "corrected_s": ("corrected model", figures.VERMILLION, "v"),
+    "corrected_s": ("corrected model", figures.SKY, "v"),
 }
 #: Ratios of predicted to measured time are clipped to this range.
 RATIOS = (0.4, 2.2)
@@ -37,10 +37,11 @@ BAR_INCHES = 0.125
 
 
 def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the held-back rows of each panel by title: per operator, or per data type of a single one."""
+    """Return the held-back rows of each panel by title: per operator, or per data type of one, 16-bit first."""
     back = data[data["held_back"]]
     column = "group" if back["operator"].nunique() == 1 else "operator"
-    return {name: back[back[column] == name] for name in dict.fromkeys(back[column])}
+    names = sorted(dict.fromkeys(back[column]), key=lambda name: not name.startswith("16-bit"))
+    return {name: back[back[column] == name] for name in names}
 
 
 def mape_percent(part: pd.DataFrame, predictor: str = "predicted_s") -> float:
@@ -85,11 +86,12 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
         axes.plot(medians["x"], medians["ratio"], **line)
     _name_limits(axes, ratios["predicted_s"], edges)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6, zorder=3)
+    columns = axes.get_subplotspec().get_gridspec().ncols
     axes.set(xscale="log", yscale="log", ylim=(0.38, 2.35))
     axes.set_yticks([0.5, 1, 2])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_locator(LogLocator(numticks=8 // axes.get_subplotspec().get_gridspec().ncols + 2))
+    axes.xaxis.set_major_locator(LogLocator(numticks=4 if figures.for_columns else 8 // columns + 2))
     axes.xaxis.set_minor_locator(NullLocator())
     _draw_strip(axes, {name: mape_percent(part, name) for name in ratios}, title)
 
@@ -138,8 +140,9 @@ def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
     strip.set_yticks(range(len(shown)), names if named else [""] * len(shown), fontsize=6.5)
     strip.tick_params(length=0, pad=2)
     strip.set_title(figures.plain(title), fontsize=7.5, pad=3)
-    # In a column, panels of many operators are too narrow for it.
-    if spec.is_first_col() and spec.is_first_row() and (spec.get_gridspec().nrows < 3 or not figures.for_columns):
+    # In a column, more than three panels are beside one another, too narrow for it.
+    grid = spec.get_gridspec()
+    if spec.is_first_col() and spec.is_first_row() and (grid.nrows * grid.ncols < 4 or not figures.for_columns):
         strip.set_title("mean error", loc="right", fontsize=6.5, fontweight="normal", color="#555555", pad=3)
 
 
@@ -215,7 +218,7 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     row = "operator" if back["operator"].nunique() > 1 else "group"
     cells = back.pivot_table(index=row, columns="region", values="error_percent", sort=False)
     order = back.groupby("region")["region_order"].min().sort_values().index
-    cells = cells.reindex(index=list(dict.fromkeys(back[row])), columns=order)
+    cells = cells.reindex(index=list(panels(data)), columns=order)
     axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=LIGHTEST_PERCENT, edgecolors="white", linewidth=1)
     axes.set_xticks(
         np.arange(cells.shape[1]) + 0.5,

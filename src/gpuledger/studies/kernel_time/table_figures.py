@@ -46,7 +46,9 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> None:
         if not (np.isnan(value) or narrow):
             shade = figures.BLACK if value > MOST_PERCENT / 2 else "white"
             place = (x + (width / 2 if own is None else own + 0.5), y + 0.52)
-            axes.text(*place, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=6)
+            said = f"{value:.0f}"
+            # Three digits of the usual size would touch those of the next cell.
+            axes.text(*place, said, ha="center", va="center", color=shade, fontsize=6 if len(said) < 3 else 5.5)
     mesh = axes.pcolormesh(values, cmap="cividis", vmin=0, vmax=MOST_PERCENT)
     said = [figures.plain(FRAMEWORKS.get(name, name)) for name in frameworks]
     _draw_key(axes, mesh, f"columns of a GPU: {', '.join(said)}" if narrow else "")

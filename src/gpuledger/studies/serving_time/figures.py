@@ -12,15 +12,18 @@ from gpuledger.ledger import figures
 from gpuledger.studies.serving_time.runs import APART
 from gpuledger.studies.serving_time.tables import ENGINES, short_name
 
-#: Colours of models, in the order of their number of runs; all others are grey.
-COLOURS = (
-    figures.BLUE,
-    figures.GREEN,
-    figures.ORANGE,
-    figures.SKY,
-    figures.PURPLE,
-    figures.BLACK,
-)
+#: Colours of models in every figure, by how their names begin; the first that fits counts.
+COLOURS = {
+    "DeepSeek": figures.GREEN,
+    "Qwen3-32B": "#7A2F5C",
+    "Qwen": figures.PURPLE,
+    "Llama-3.1-8B": figures.SKY,
+    "Llama": figures.BLUE,
+    "MiniMax": figures.ORANGE,
+    "Kimi": figures.BLACK,
+    "gpt-oss": figures.GREY,
+    "GLM": figures.GREY,
+}
 #: With no more runs than this, each has a bar.
 FEW_RUNS = 24
 #: Band of errors (%) that the panels shade.
@@ -30,10 +33,12 @@ MANY_CLASSES = 20
 
 
 def colours(data: pd.DataFrame) -> dict[str, str]:
-    """Return the colour of every model in `data`."""
+    """Return the colour of every model, those with most runs first; models without one take what is left."""
     often = data["model"].map(short_name).value_counts(sort=True).sort_index(kind="stable")
-    often = often.sort_values(ascending=False, kind="stable").index
-    return {name: COLOURS[at] if at < len(COLOURS) else figures.GREY for at, name in enumerate(often)}
+    names = often.sort_values(ascending=False, kind="stable").index
+    known = {name: next((color for start, color in COLOURS.items() if name.startswith(start)), None) for name in names}
+    free = iter([color for color in dict.fromkeys(COLOURS.values()) if color not in known.values()])
+    return {name: color or next(free, figures.GREY) for name, color in known.items()}
 
 
 def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
@@ -67,7 +72,7 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     place = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5, "linespacing": 1.4}
     words = f"band: within {BAND_PERCENT} %"
     if len(data) > FEW_RUNS:
-        words += "\ncolours: models" + ", grey: all others" * (len(of_model) > len(COLOURS))
+        words += "\ncolours: models" + ", grey: all others" * (list(of_model.values()).count(figures.GREY) > 1)
     axes.text(0.985, 0.015, words, **place)
     for axis in (axes.xaxis, axes.yaxis):
         # Of less than a decade, powers of ten would be too few.
@@ -95,8 +100,8 @@ def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) ->
 
 
 def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
-    """Draw the error of every run from kernels alone, by GPUs and batch, for cases of few runs."""
-    data = data.sort_values(["gpus", "requests", "input_tokens", "output_tokens"], kind="stable")
+    """Draw the error of every run from kernels alone, by model, GPUs and batch, for cases of few runs."""
+    data = data.sort_values(["model", "gpus", "requests", "input_tokens", "output_tokens"], kind="stable")
     errors = 100 * (data["kernels_s"] / data["measured_s"] - 1)
     axes.axvspan(-BAND_PERCENT, BAND_PERCENT, color=figures.PALE, linewidth=0)
     axes.axvline(0, color=figures.BLACK, linewidth=0.6, zorder=3)
@@ -108,8 +113,12 @@ def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
         f"{gpus} GPU{'s' * (gpus > 1)}, batch {batch:,}"
         for gpus, batch in zip(data["gpus"], data["requests"], strict=True)
     ]
+    if data["model"].nunique() > 1:
+        # Each model is named where its runs begin.
+        models = data["model"].map(short_name).where(data["model"] != data["model"].shift(), "")
+        names = [f"{model}  {name}".strip() for model, name in zip(models, names, strict=True)]
     axes.set_yticks(range(len(data)), names, fontsize=6.5)
-    end = max(1.5 * BAND_PERCENT, 1.3 * errors.abs().max())
+    end = max(1.5 * BAND_PERCENT, 1.6 * errors.abs().max())
     axes.set(ylim=(len(data) - 0.3, -0.7), xlim=(-end, end), xlabel="error of the prediction (%)")
 
 

@@ -54,7 +54,7 @@ def draw_frontiers(axes: Axes, points: pd.DataFrame, decided: pd.DataFrame) -> N
         axes.plot(1 / own["measured_s"], own["measured_rate"], marker="o", markersize=3, label=name, **style)
         axes.plot(1 / own["predicted_s"], own["predicted_rate"], linestyle=(0, (3, 2)), **style)
     axes.set(xscale="log", yscale="log", ylabel="output tokens per s and GPU")
-    axes.set_xlabel("tokens per s of a request (1 / time per token)")
+    axes.set_xlabel("tokens per s of a request")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -89,10 +89,11 @@ def draw_shares(axes: Axes, decided: pd.DataFrame) -> None:
         share = 100 * weight[order].cumsum() / weight.sum()
         x = np.concatenate([[0], share])
         y = np.concatenate([decided.loc[order[:1], name], decided.loc[order, name]])
-        label = CHOOSERS[name]
-        axes.plot(x, y, color=colour, linestyle=line, linewidth=width, drawstyle="steps-pre", label=label)
+        # The legend has the marks of `draw_classes`, too, which has no room for one of its own; the line has none.
+        legend = {"label": CHOOSERS[name], "marker": MARKS[name]["marker"], "markersize": 4, "markevery": []}
+        axes.plot(x, y, color=colour, linestyle=line, linewidth=width, drawstyle="steps-pre", **legend)
     axes.set(xlim=(0, 100), ylim=(0, 103), xlabel="share of the objectives (%)", ylabel="at least so much of best (%)")
-    axes.legend(fontsize=6.5, loc="lower left", handlelength=1.8, borderpad=0.2, labelspacing=0.25)
+    axes.legend(fontsize=6.5, loc="lower left", handlelength=2.6, borderpad=0.2, labelspacing=0.25)
 
 
 def draw_classes(axes: Axes, decided: pd.DataFrame) -> None:

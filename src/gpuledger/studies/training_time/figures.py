@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from gpuledger.ledger import figures
@@ -13,11 +15,6 @@ from gpuledger.studies.training_time.tables import of_one_length
 
 #: Band of errors (%) that panels shade.
 BAND_PERCENT = 20
-#: Colours of models from the smallest to the largest, repeated where there are more.
-COLOURS = (
-    *(figures.SKY, figures.BLUE, figures.GREEN, figures.YELLOW, figures.ORANGE),
-    *(figures.VERMILLION, figures.PURPLE, figures.GREY, figures.BLACK),
-)
 #: Parts of a step: label, columns, colour. What no part explains is vermillion: it is lost.
 SEGMENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "GEMMs": (("gemm_s",), figures.BLUE),
@@ -37,10 +34,10 @@ METHODS: Mapping[str, tuple[str, str]] = {
 
 
 def colours(data: pd.DataFrame) -> dict[str, str]:
-    """Return the colour of every model, from the fastest to the slowest per token."""
+    """Return the colour of every model, from the fastest per token (light) to the slowest (dark)."""
     speed = data["measured_s"] / (data["sequence_tokens"] * data["micro_batch"] * data["accumulation"])
     names = speed.groupby(data["model"]).min().sort_values(kind="stable").index
-    return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
+    return dict(zip(names, map(to_hex, colormaps["viridis_r"](np.linspace(0.12, 1, len(names)))), strict=True))
 
 
 def _short(name: str) -> str:
@@ -75,8 +72,8 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
         axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=3, handletextpad=0.1, columnspacing=0.6)
 
 
-def draw_ratios(axes: Axes, data: pd.DataFrame, of_model: dict[str, str], column: str, label: str) -> None:
-    """Draw predicted over measured time of every run over a size, and the median of all at each size.
+def draw_ratios(axes: Axes, data: pd.DataFrame, column: str, label: str) -> None:
+    """Draw predicted over measured time of every run over a size, and medians: kernels alone, and of the baselines.
 
     Parameters
     ----------
@@ -88,14 +85,13 @@ def draw_ratios(axes: Axes, data: pd.DataFrame, of_model: dict[str, str], column
     shown = of_one_length(data).index if column == "gpus" else data.index
     axes.axhspan(1 - BAND_PERCENT / 100, 1 + BAND_PERCENT / 100, color=figures.PALE, linewidth=0)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6)
-    colors = data["model"].map(of_model)[shown]
-    axes.scatter(size[shown], ratios["kernels_s"][shown], s=9, linewidth=0, alpha=0.85, color=colors)
+    axes.scatter(size[shown], ratios["kernels_s"][shown], s=8, linewidth=0, alpha=0.35, color=figures.BLUE)
     sizes = sorted(size[shown].unique())
-    if column != "tokens" and len(sizes) > 1:
-        medians = ratios.loc[shown].groupby(size[shown]).median()
+    if len(sizes) > 1:
+        medians = ratios.loc[shown].groupby(2.0 ** np.round(np.log2(size[shown]))).median()
         for name, (of, color) in METHODS.items():
             if name != FITTED:
-                axes.plot(medians.index, medians[of], color=color, linewidth=1.2, label=name)
+                axes.plot(medians.index, medians[of], color=color, linewidth=1.4, label=name)
     axes.set(xscale="log", yscale="log", xlabel=label)
     # The same in all panels.
     axes.set_ylim(min(0.3, 0.9 * ratios.min(axis=None)), max(1.6, 1.1 * ratios["kernels_s"].max()))

@@ -199,15 +199,16 @@ def _add_stated(result: CaseResult, rows: pd.DataFrame, runs: list[TrainingRun],
 
 def _finding(result: CaseResult, gpu: Gpu, found: Explanation | None) -> str:
     count, median = (result[name] for name in ("runs_expressed", "step_median_error_percent"))
-    short = ", all too short" if result["steps_predicted_too_long"] == 0 else ""
-    error = f"a median error of {median:.0f} %{short}"
-    words = f"Kernels alone predict {count:,} training step{'s' * (count != 1)} on {gpu.title} with {error}"
+    short = result["steps_predicted_too_long"] == 0
+    error = f"all too short, by {median:.0f} % in the median" if short else f"with a median error of {median:.0f} %"
+    steps = f"{count:,} training step{'s' * (count != 1)}"
+    words = f"Kernels alone predict {steps} on {gpu.title}{',' * short} {error}"
     if not found:
         return words
     rate, today = result["attention_rate"], result["attention_rate_predicted"]
     longer = f"GEMMs {found.gemm:.1f} and other kernels {found.other:.1f} times as long"
-    left = f"{result['explained_median_error_percent']:.1f} % are left in the held-back half"
-    return f"{words}: with attention at {rate:.0f} TFLOP/s (today's kernels: up to {today:.0f}), {longer}, {left}"
+    left = f"the error is {result['explained_median_error_percent']:.1f} % (held-back half)"
+    return f"{words}; with attention at {rate:.0f} TFLOP/s (today's kernels: up to {today:.0f}), {longer}, {left}"
 
 
 def _counted(refused: Counter) -> str:
