@@ -174,6 +174,26 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("r.pftrace", b"\n\x0c", "protobuf is not read"),
         ("bench.json", b'{"request_throughput": 5.2, "mean_ttft_ms": 9}', "completed: it is missing"),
         ("source.csv", b'"#","Address","Source","# Samples"\n"1","0x7f","MOV","3"\n', "--csv --page raw"),
+        (
+            "smi.csv",
+            b"timestamp, power.draw [W]\n2024/10/30 18:42:33.189, 22.89 W\n",
+            "what the GPU drew, not what ran",
+        ),
+        ("bare.csv", b"2026/04/25 16:06:06.780, 0 %, 2 MiB, 27, 11.64 W\n", "what the GPU drew, not what ran"),
+        (
+            "query.txt",
+            b"Starting...\n\n CUDA Device Query (Runtime API) version\n",
+            "--gpu-file reads a table of your own",
+        ),
+        ("perf.csv", b"M,N,K,cuBLAS,Triton\n4096.0,4096.0,4096.0,17.1,4.0\n", "a column per provider"),
+        ("pmc_1.csv", b"Index,KernelName,gpu-id,grd,SQ_WAVES\n0,k,2,64,1\n", "add --timestamp on"),
+        ("pc.csv", b'"Sample_Timestamp","Exec_Mask","Instruction"\n1,2,"s_endpgm"\n', "how long kernels ran"),
+        ("conv.csv", b"Problem,Provider,OperationKind,n,h\n1,CUTLASS,conv2d,8,224\n", "of a run of GEMMs"),
+        (
+            "um.txt",
+            b"==1== NVPROF is profiling process 1, command: a\nNo kernels were profiled.\n",
+            "no table of kernels",
+        ),
         ("sums.txt", b"Processing\n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
     ],
 )
@@ -421,6 +441,22 @@ def test_profile_of_standard_input():
     assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
     with pytest.raises(InputError, match=r"^standard input: the file is empty"):
         CliRunner().invoke(cli.commands, ["profile", "-"], input="", catch_exceptions=False)
+
+
+def test_profile_names_the_metrics_where_it_can_show_none():
+    names = [f"l1tex__t_{what}.{how}" for what in ("requests", "sectors") for how in ("min", "sum")]
+    lines = "".join(f"    {name:<24}     request            7\n" for name in names)
+    printed = f"""==PROF== Connected to process 3
+  copy(const float *) (3, 1, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 7.0
+    Section: Command line profiler metrics
+    ------------------------ ----------- ------------
+    Metric Name              Metric Unit Metric Value
+    ------------------------ ----------- ------------
+{lines}    ------------------------ ----------- ------------
+"""
+    done = CliRunner().invoke(cli.commands, ["profile", "-"], input=printed)
+    expected = "nothing that is shown here: l1tex__t_requests, l1tex__t_sectors; ncu --set full records times"
+    assert expected in " ".join(done.output.split()) and "what would collect it" not in done.output
 
 
 def test_folders_that_cannot_be_and_a_pipe_are_one_line(tmp_path, monkeypatch):

@@ -131,6 +131,20 @@ def test_facts(name, kernel_class, tile, slices, transpose, stages, tensor_core)
         ("void unnamed>::saxpy_kernel", "elementwise"),
         ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEEEEviT0_T1_", "elementwise"),
         ("[CUDA memcpy HtoD]", "copy"),
+        # llama.cpp's: a matrix product is no elementwise product, a broadcast no cast, a rotation no normalization.
+        ("void mul_mat_q<(ggml_type)12, (int)64, (bool)0>(const char *, const int *)", "gemm"),
+        ("void mul_mat_q_stream_k_fixup<(ggml_type)8, 16, false>(float*)", "gemm"),
+        ("void mul_mat_vec_q<(ggml_type)14, 1, false, false>(void const*, int*)", "gemv"),
+        ("void dequantize_mul_mat_vec<32, 1>(void const*)", "gemv"),
+        ("void k_bin_bcast<&(op_add(float, float)), float>(float const*)", "elementwise"),
+        ("void unary_gated_op_kernel<&(op_silu(float)), float>(float*)", "elementwise"),
+        ("void rope_norm<true, false, float, __half>(float*)", "rope"),
+        ("void cpy_scalar<&(void cpy_1_scalar<float, float>(char const*, char*))>(char*)", "copy"),
+        ("void k_set_rows<float, long, __half>(float*)", "index"),
+        ("void gated_delta_net_cuda<128>(float*)", "scan"),
+        # cuDNN's convolutions are called after what they fuse.
+        ("volta_scudnn_128x64_relu_medium_nn_v1", "convolution"),
+        ("turing_fp16_s1688cudnn_fp16_256x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "convolution"),
     ],
 )
 def test_classes(name, kernel_class):

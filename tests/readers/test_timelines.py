@@ -462,6 +462,124 @@ def test_csv_of_nvprof(tmp_path):
     assert kernels["duration_s"].tolist() == pytest.approx([6.05e-3])
 
 
+NVPROF_TEXT = """==12== NVPROF is profiling process 12, command: ./a.out
+==12== Profiling result:
+            Type  Time(%)      Time     Calls       Avg       Min       Max  Name
+ GPU activities:   67.08%  8.6348ms        14  616.77us     512ns  3.1952ms  [CUDA memcpy HtoD]
+                   32.67%  4.2060ms        14  300.43us  4.5440us  1.3851ms  void reduce<int, 2>(int*, unsigned int)
+                    0.15%  1.00250s         1  1.00250s  1.00250s  1.00250s  add
+      API calls:   99.00%  286.81ms         1  286.81ms  286.81ms  286.81ms  cudaDeviceReset
+"""
+
+
+def test_what_nvprof_prints(tmp_path):
+    (tmp_path / "sums.txt").write_text(NVPROF_TEXT)
+    # Before CUDA 9 types had tables of their own.
+    old = "\n".join(line[17:] if line.startswith(" ") else line for line in NVPROF_TEXT.splitlines()[:-1])
+    calls = old.splitlines()[2] + "\n 99.00%  286.81ms         1  286.81ms  286.81ms  286.81ms  cudaDeviceReset\n"
+    (tmp_path / "old.txt").write_text(f"{old}\n\n==12== API calls:\n{calls}")
+    for name in ("sums.txt", "old.txt"):
+        timeline = read_timeline(tmp_path / name)
+        kernels = timeline.kernels[timeline.kernels["kind"] == "kernel"]
+        assert kernels[["kernel", "launches"]].to_numpy().tolist() == [
+            ["void reduce<int, 2>(int*, unsigned int)", 14],
+            ["add", 1],
+        ]
+        assert kernels["duration_s"].tolist() == pytest.approx([4.206e-3, 1.0025])
+        assert timeline.kernels["kind"].tolist() == ["copy", "kernel", "kernel"]
+    (tmp_path / "calls.txt").write_text(f"==12== API calls:\n{calls}")
+    with pytest.raises(InputError, match="statistics of calls or domains, not of kernels; profile with nvprof"):
+        read_timeline(tmp_path / "calls.txt")
+
+
+def test_the_trace_that_nvprof_prints(tmp_path):
+    (tmp_path / "trace.txt").write_text(
+        "==31== Profiling result:\n"
+        "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*           Device   Context  Name\n"
+        "182.84ms  23.136us                    -               -         -         -  Tesla P100-PCIE         1  "
+        "[CUDA memcpy HtoD]\n"
+        "182.89ms  1.9769ms            (512 1 1)       (128 2 1)        31        0B  Tesla P100-PCIE         1  "
+        "draw(int*, unsigned long) [118]\n"
+        "1.18287s         -                    -               -         -         -                -         -  "
+        "[Unified Memory CPU page faults]\n\nRegs: Number of registers used per CUDA thread.\n"
+    )
+    timeline = read_timeline(tmp_path / "trace.txt")
+    assert timeline.kernels["kernel"].tolist() == ["[CUDA memcpy HtoD]", "draw(int*, unsigned long)"]
+    assert timeline.kernels["start_s"].tolist() == pytest.approx([0, 50e-6])
+    assert timeline.kernels["duration_s"].tolist() == pytest.approx([23.136e-6, 1.9769e-3])
+    assert timeline.kernels[["grid", "block"]].to_numpy().tolist() == [["", ""], ["512x1x1", "128x2x1"]]
+    assert timeline.devices == ["Tesla P100-PCIE"]
+
+
+def test_unified_memory_is_no_kernel(tmp_path):
+    (tmp_path / "trace.csv").write_text(
+        '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Device","Stream","Name"\n'
+        "s,ms,,,,,,,,,\n"
+        '1.204081,,,,,,,,,,"[Unified Memory CPU page faults]"\n'
+        '1.801239,0.276608,,,,,,,"TITAN Xp (0)",,"[Unified Memory GPU page faults]"\n'
+        '1.801299,0.287308,506,1,1,192,1,1,"TITAN Xp (0)","7","fill(int, float*)"\n'
+        '1.802441,0.007360,,,,,,,"TITAN Xp (0)",,"[Unified Memory Memcpy HtoD]"\n'
+    )
+    kernels = read_timeline(tmp_path / "trace.csv").kernels
+    assert kernels[["kernel", "kind"]].to_numpy().tolist() == [
+        ["fill(int, float*)", "kernel"],
+        ["[Unified Memory Memcpy HtoD]", "copy"],
+    ]
+    (tmp_path / "calls.csv").write_text(
+        '"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,us,,us,us,us,\n"API calls",99,7,1,7,7,7,"mine"\n'
+    )
+    with pytest.raises(InputError, match="there is no GPU kernel in it"):
+        read_timeline(tmp_path / "calls.csv")
+
+
+def printed_by_torch(rows, total="9.000ms"):
+    columns = ("Name", "Self CPU %", "Self CPU", "CPU total", "Self CUDA", "Self CUDA %", "CUDA total", "# of Calls")
+    rule = "  ".join(["-" * 30] * len(columns))
+    cells = [(name, "1.00%", cpu, cpu, cuda, "1.00%", cuda, calls) for name, cpu, cuda, calls in rows]
+    lines = ["  ".join(f"{cell:>30}" for cell in row) for row in (columns, *cells)]
+    return "\n".join(
+        [rule, lines[0], rule, *lines[1:], rule, f"Self CPU time total: 1s\nSelf CUDA time total: {total}\n"]
+    )
+
+
+def test_the_table_that_torch_profiler_prints(tmp_path):
+    rows = [
+        ("ProfilerStep*", "0.000us", "12.000ms", "1"),
+        ("aten::mm", "20.000us", "5.000ms", "2"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_f16_s16816g...", "0.000us", "5.000ms", "2"),
+        ("triton_poi_fused_add_0", "30.000us", "2.500ms", "4"),
+        ("triton_poi_fused_add_0", "0.000us", "2.500ms", "4"),
+        ("my range", "-3.000us", "0.000us", "1"),
+        ("my range", "0.000us", "11.000ms", "1"),
+        ("Memcpy HtoD (Pageable -> Device)", "0.000us", "1.500ms", "3"),
+        ("cudaLaunchKernel", "2.000ms", "0.000us", "6"),
+    ]
+    path = tmp_path / "profiler_out_0.txt"
+    # What follows is of another table.
+    path.write_text(f"INFO: step 3\n{printed_by_torch(rows)}\n{printed_by_torch(rows[:3])}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = read_timeline(path).kernels
+    assert found["kind"].astype(str).tolist() == ["kernel", "kernel", "copy"]
+    assert found["launches"].tolist() == [2, 4, 3]
+    assert found["duration_s"].tolist() == pytest.approx([5e-3, 2.5e-3, 1.5e-3])
+    path.write_text(printed_by_torch(rows, total="1.800s"))
+    with pytest.warns(InputWarning, match=r"its kernels take 9 ms, but its total is 1,800 ms; shares are of"):
+        read_timeline(path)
+
+
+@given(st.text("0123456789.%()-= unmsUTyp\n:", max_size=300))
+def test_any_text_below_a_printed_header(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("nvprof") / "a.txt"
+    with warnings.catch_warnings(), suppress(InputError):
+        warnings.simplefilter("ignore", InputWarning)
+        torch = "Name    Self CPU    Self CUDA    # of Calls"
+        trace = "   Start  Duration            Grid Size      Block Size  Name"
+        for header in NVPROF_TEXT.splitlines()[2], trace, torch:
+            path.write_text(f"{header}\n{text}\n    0.15%  1.00250s         1  1.00250s  1.00250s  1.00250s  add\n")
+            assert read_timeline(path).kernels["launches"].ge(0).all()
+
+
 def test_csv_of_sums(tmp_path):
     (tmp_path / "sums.csv").write_text(
         'Time (%),Total Time (ns),Instances,Avg (ns),Name\n80.0,8000,4,2000,"gemm<int, 2>"\n20.0,2000,1,2000,add\n'

@@ -16,6 +16,7 @@ from gpuledger.ledger.provenance import caption
 from gpuledger.models.time_model import Constants, gemm_time_s
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.readers.gpus import find_gpu, read_gpus
+from gpuledger.readers.kernel_tables.gemms import read_gemms
 from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import benchmark_loops
 from gpuledger.studies.kernel_time.measurements import check_plausible
@@ -81,6 +82,46 @@ def test_parquet_units_and_rates_give_the_same(made_up):
     for other in (second, third):
         assert other["mape_held_back_percent"] == pytest.approx(first["mape_held_back_percent"], abs=0.01)
         np.testing.assert_allclose(other.data["measured_s"], first.data["measured_s"])
+
+
+def test_of_cutlass_profilers_kernels_the_fastest_count(made_up):
+    folder, measured, _ = made_up
+    plain = result(folder, CASE)
+    good = pd.DataFrame({"Problem": 1, "Provider": "CUTLASS", "OperationKind": "gemm"}, measured.index)
+    good = good.assign(Status="success", Disposition="passed", A="bf16:column", B="bf16:row", batch_count=1)
+    good = good.assign(op_class="tensorop", Operation="", accum="f32", Runtime=measured["latency"])
+    good = good.join(measured[["m", "n", "k"]])
+    bad = (
+        {"Disposition": "incorrect"},
+        {"OperationKind": "spgemm"},
+        {"batch_count": 2},
+        {"A": "cf32:row", "B": "cf32:row"},
+        {"A": "s8:row"},
+    )
+    others = [good.assign(Runtime=0.0, **change) for change in bad]
+    slow = good.assign(Runtime=2 * good["Runtime"], Disposition="not_verified")
+    path, case = folder / "cutlass.csv", {**CASE, "measurements": "cutlass.csv"}
+
+    pd.concat([slow, *others, good]).to_csv(path, index=False)
+    found = result(folder, case)
+    left_out = "Disposition incorrect, OperationKind spgemm, batch_count 2, types cf32, types s8 x bf16"
+    assert found["skipped_types"] == left_out
+    for name in ("shapes", "constant_dram_share", "mape_held_back_percent"):
+        assert found[name] == pytest.approx(plain[name], rel=1e-3)
+
+    single = good.assign(A="f32:row", B="f32:row")
+    tensor = single.assign(Operation="cutlass_tensorop_s1688tf32gemm")
+    pd.concat([single.assign(op_class="simt"), tensor]).to_csv(path, index=False)
+    assert set(read_gemms(path, "ms")[0]["group"]) == {"fp32", "tf32"}
+
+    with pytest.raises(InputError, match=r"times are in ms, not in us; give unit: ms"):
+        result(folder, {**case, "unit": "us"})
+    pd.concat([others[0], good.assign(Runtime=-1.0)]).to_csv(path, index=False)
+    with pytest.raises(InputError, match=rf"line {len(good) + 2}, column Runtime: '-1\.0' is not a positive number"):
+        result(folder, case)
+    others[1].to_csv(path, index=False)
+    with pytest.raises(InputError, match=r"no row is a GEMM of a known type that .*\(found OperationKind spgemm\)"):
+        result(folder, case)
 
 
 def test_types_are_judged_apart_and_unknown_ones_are_named(made_up):

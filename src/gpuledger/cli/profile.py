@@ -56,6 +56,7 @@ def profile(
     timeline (torch.profiler, JAX, Nsight Systems, rocprof, proton), the launches and the time of each kernel.
     """
     from gpuledger.readers.gpus import find_gpu
+    from gpuledger.readers.ncu.quantities import OPTIONS
     from gpuledger.studies.kernel_profile import kernel_table
     from gpuledger.studies.kernel_profile import profile as compute
 
@@ -70,6 +71,8 @@ def profile(
             raise _something_else(error, found) or error from None
         if save is not None:
             _save(result, path, baseline, save)
+        missing = {name[8:]: entry["value"] for name, entry in result.summary.items() if name.startswith("missing_")}
+        others = _other_metrics(path, decimal) if len(missing) == len(OPTIONS) and not as_json else ""
     table = kernel_table(result.data)
     if as_json:
         rows = result.data if by_launch else table
@@ -85,11 +88,21 @@ def profile(
         _print_launches(result)
     else:
         _print_kernels(table)
-    missing = {name[8:]: entry["value"] for name, entry in result.summary.items() if name.startswith("missing_")}
-    if missing:
+    if others:
+        say(f"\nRecorded, but nothing that is shown here: {others}; ncu --set full records times and most of the rest")
+    elif missing:
         say("\nNot recorded, and what would collect it:")
         for name, option in missing.items():
             say(f"  {name}: {option}")
+
+
+def _other_metrics(path: Path, decimal: str | None) -> str:
+    """Return the first names of the metrics in a file, without .sum, .avg and so on, and how many more there are."""
+    from gpuledger.readers.ncu.reader import read_parts
+
+    found = (name for part in read_parts(path, decimal) for name in part.metrics["metric"].unique())
+    names = dict.fromkeys(str(name).partition(".")[0] for name in found)
+    return ", ".join(list(names)[:4]) + (f" and {len(names) - 4:,} more" if len(names) > 4 else "")
 
 
 def _recognised(path: Path) -> Found | None:

@@ -15,6 +15,12 @@ _TABLES = (
     ),
     ("tidy table of metrics", "kernel_class metric n_layer hidden_dim seq_len value", "metric_sweep measurements", {}),
     ("table of GEMM times", "gemm_dtype m n k latency", "kernel_time measurements", _TIMES),
+    (
+        "table of cutlass_profiler's GEMMs",
+        "Provider OperationKind m n k A B Runtime",
+        "kernel_time measurements",
+        _TIMES,
+    ),
     ("table of attention times", "attn_dtype kv_cache_dtype batch_size isl latency", "kernel_time attention", _TIMES),
     (
         "table of times of attention blocks (of kernels in them: key sparse)",

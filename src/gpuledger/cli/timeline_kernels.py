@@ -44,11 +44,13 @@ def print_timeline(path: Path, as_json: bool) -> None:
     gpus = timeline.kernels["device"].nunique()
     words = f"{launches:,} launch{'es' * (launches != 1)} of {len(table):,} kernel{'s' * (len(table) != 1)}"
     where = f" on {gpus} GPUs" if gpus > 1 else ""
-    say(f"{words} take {format_time(time_s)}{where} ({timeline.format}, all of it)")
+    take = "take" if launches != 1 else "takes"
+    say(f"{words} {take} {format_time(time_s)}{where} ({timeline.format}, all of it)")
     say()
     numbers = zip(table["launches"], table["time_s"] * 1e6, table["share_percent"], strict=True)
     rows = [
-        [name, f"{count:,}", brief(time, 3), brief(share, 3)]
+        # Whole numbers are rounded too: in full they would stand out of order among rounded ones.
+        [name, f"{count:,}", brief(float(f"{time:.3g}"), 3), brief(share, 3)]
         for name, (count, time, share) in zip(labels(table["kernel"]), numbers, strict=True)
     ]
     print_table(["kernel", "launches", "time (µs)", "share (%)"], rows, right=range(1, 4))

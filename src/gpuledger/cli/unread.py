@@ -35,7 +35,7 @@ _KINDS = (
     ),
     _Kind(
         "table of torch.profiler's key_averages()",
-        "its names are cut; record again and call prof.export_chrome_trace('trace.json.gz')",
+        "it has no times of kernels; record again and call prof.export_chrome_trace('trace.json.gz')",
         head=r"(?m)^[- ]{20,}\n *Name +(?:Self CPU|Self CUDA|CPU total)",
     ),
     _Kind(
@@ -58,6 +58,45 @@ _KINDS = (
         "rocprofv3 CSV without kernels",
         f"it lists calls, copies or devices; {_ROCPROF}",
         head=r'\A(?:"Guid",)?"(?:Domain","Function"|Kind","Direction"|Node_Id"|Kind","Operation")',
+    ),
+    _Kind(
+        "rocprof counters without times",
+        f"it does not say when kernels ran; add --timestamp on, or {_ROCPROF}",
+        head=r'\A"?Index"?,"?KernelName"?,(?![^\n]*BeginNs)',
+    ),
+    _Kind(
+        "rocprofv3 samples of instructions",
+        f"it does not say how long kernels ran; {_ROCPROF}",
+        head=r'\A"Sample_Timestamp"',
+    ),
+    _Kind(
+        "output of nvprof without times of kernels",
+        "it has no table of kernels; profile with nvprof --csv --print-gpu-trace, or with nsys",
+        head=r"(?m)^==\d+== NVPROF is profiling(?![\s\S]*^==\d+== Metric result)",
+    ),
+    _Kind(
+        "log of nvidia-smi",
+        "it says what the GPU drew, not what ran; kernel_power reads a power for each kernel: kernel, precision, flop, "
+        "bytes, time_us, power_w",
+        head=r"(?m)^(?:index, |timestamp, )[^\n]*\[(?:W|%|MiB|MHz)\]"
+        r"|\A\d{4}/\d\d/\d\d [\d:.]{8,}, [^\n]*\d (?:W|%|MiB|MHz)\b",
+    ),
+    _Kind(
+        "output of deviceQuery",
+        "it lacks peaks and bandwidths; gpuledger gpus lists what is known, and --gpu-file reads a table of your own "
+        "(columns: traces/README.md)",
+        head=r"CUDA Device Query \(Runtime API\)",
+    ),
+    _Kind(
+        "table of triton.testing.perf_report",
+        "it has a column per provider and says neither type nor unit; of GEMMs, kernel_time and engine_comparison read "
+        "a file per provider: gemm_dtype, m, n, k and latency, or rate in TFLOP/s",
+        head=r"\A(?:\w{1,20},){1,4}[^\n]*\b(?:[Tt]riton|(?:Py)?[Tt]orch|(?:cu|roc)(?:BLAS|blas))\b[^\n]*\n[\d.]+,",
+    ),
+    _Kind(
+        "cutlass_profiler output without a table of GEMMs",
+        "of a run of GEMMs, kernel_time and engine_comparison read the CSV that --output=FILE writes",
+        head=r"(?m)\A[^\n]*\bProblem,Provider,OperationKind,|^CSV Results:|^ +Provider: CUTLASS$",
     ),
     _Kind(
         "nsys stats CSV without times of kernels",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from gpuledger.errors import InputError
+from gpuledger.readers.kernel_tables.cutlass import is_cutlass, read_cutlass
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 from gpuledger.readers.tabular import by_value
 
@@ -36,6 +37,7 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     path : path
         A Parquet or CSV file with the columns ``gemm_dtype, m, n, k, latency`` and, if it likes, ``kernel_source``
         and ``framework`` (others are ignored). With the unit ``TFLOP/s`` the column ``rate`` takes the latency's place.
+        Or the CSV that cutlass_profiler writes.
     unit : str
         Of the times: ``s``, ``ms``, ``us`` or ``ns``; or `RATE`.
 
@@ -47,6 +49,12 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     skipped : list of str
         Types that no model knows; their rows are left out.
     """
+    if is_cutlass(path):
+        found, skipped = read_cutlass(path, unit)
+        precision, group = (
+            found["gemm_dtype"].map({name: of[place] for name, of in DTYPES.items()}) for place in (0, 1)
+        )
+        return found.drop(columns="gemm_dtype").assign(framework="", precision=precision, group=group), skipped
     rates = unit == RATE
     name = "rate" if rates else "latency"
     wanted, optional = ["gemm_dtype", "m", "n", "k", name], ["kernel_source", "framework"]

@@ -56,9 +56,10 @@ class MeasuredTable:
         """Raise an InputError about the first bad cell of a column, if there is one."""
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            # Of a CSV the line, after the header; of a Parquet file the row.
-            place = f"row {row + 1}" if self.path.suffix == ".parquet" else f"line {row + 2}"
             cell = self.cells[name].iloc[row]
+            # Of a CSV the line, after the header; of a Parquet file the row. Rows may have been left out before.
+            row = int(self.cells.index[row])
+            place = f"row {row + 1}" if self.path.suffix == ".parquet" else f"line {row + 2}"
             # Words such as n/a are read as empty cells.
             said = "a cell that is empty or says n/a" if pd.isna(cell) else f"'{cell}'"
             raise InputError(self.path, f"{place}, column {name}", f"{said} {problem}", remedy)

@@ -19,14 +19,22 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError, warn
+from gpuledger.readers.timelines import nvprof_text, torch_table
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+#: A time with its unit, as nvprof prints it.
+_TIME = r"([\d.]+)([nuμµm]?s)"
 #: Lines that may stand before the header: nsys stats prints its progress.
 _MOST_LINES = 1000
 _EXPORT = "export the report again"
-#: Statistics of rocprof have the same columns whatever they count: calls of the host, domains.
-_NO_KERNEL = re.compile(r"(?:__)?hip[A-Z]\w*|hsa_\w+|roctx\w+|[A-Z]+(?:_[A-Z]+)+")
+#: Statistics have the same columns whatever they count: calls of the host, domains.
+_NO_KERNEL = re.compile(
+    r"(?:__)?hip[A-Z]\w*|hsa_\w+|roctx\w+|[A-Z]+(?:_[A-Z]+)+"
+    r"|cuda(?:Malloc|Mem|Free|Launch|Device|Stream|Event|Get|Set|Func)\w*|cu(?:Device|Ctx|Module|Mem|Launch|Init|Driver)\w*"
+)
+#: What nvprof says of unified memory beside its copies: page faults, thrashing, throttling.
+_FAULTS = r"\[Unified Memory (?!Memcpy)"
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,14 @@ _REPORTS = (
         block=("block x", "block y", "block z"),
         needs=("grid x",),
     ),
-    _Report("nvprof sums", "name", duration="time", launches="calls", needs=("type",), only=("type", "GPU activities")),
+    _Report(
+        "nvprof sums",
+        "name",
+        duration="time",
+        launches="calls",
+        needs=("avg", "min", "max"),
+        only=("type", "GPU activities"),  # before CUDA 9 nvprof wrote no types, and the host's calls into a table below
+    ),
     _Report(
         "Nsight Systems CSV report",
         "name",
@@ -100,6 +115,7 @@ _REPORTS = (
         only=("kind", "KERNEL_DISPATCH"),
     ),
     _Report("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
+    _Report("torch.profiler's printed table (sums)", "name", duration="self cuda", launches="# of calls"),
     _Report("rocprof statistics (sums)", "name", duration="totaldurationns", launches="calls"),
 )
 
@@ -113,7 +129,7 @@ def find_report(head: str) -> str:
 
 
 def _report_of(line: str) -> _Report | None:
-    names = set(_columns(line))
+    names = set(_columns(nvprof_text.header(line) or torch_table.header(line) or line))
     return next((report for report in _REPORTS if report.columns() <= names), None)
 
 
@@ -148,6 +164,14 @@ def read_report(path: str | Path) -> Timeline:
                 file = io.BytesIO(raw.read().decode("utf-16", "replace").encode("utf-8", "replace"))
             for _ in range(_MOST_LINES):
                 line = file.readline(1 << 20).decode("utf-8-sig", "replace")
+                if header := nvprof_text.header(line):
+                    file = io.BytesIO(nvprof_text.rows(line, file.read().decode("utf-8", "replace")).encode())
+                    line = header
+                elif header := torch_table.header(line):
+                    table, problem = torch_table.rows(line, file.read().decode("utf-8", "replace"))
+                    if problem:
+                        warn(path, "", problem, "shares are of the kernels in it")
+                    file, line = io.BytesIO(table.encode()), header
                 if not line or (report := _report_of(line)):
                     break
             if not line or report is None:
@@ -164,7 +188,7 @@ def read_report(path: str | Path) -> Timeline:
 def _until_the_next_report(content: bytes) -> bytes:
     """Return the lines up to an empty one, behind which ``nsys stats`` prints its next report."""
     content = content.replace(b"\r\n", b"\n")
-    return content[: end.start()] if (end := re.search(rb"\n\s*\n|\n==\d+==", content)) else content
+    return content[: end.start()] if (end := re.search(rb"\n\s*\n|\n==[\d=]+==", content)) else content
 
 
 def _rows(path: Path, content: bytes, width: int) -> pa.Table:
@@ -203,8 +227,9 @@ class _Table:
         self._take_kernels()
         behind = r" \[\d+\]$" if "nvprof" in report.title else r"(?: \[clone \.kd\]|\.kd)$"
         names = self._text(report.name).str.strip().str.replace(behind, "", regex=True)
-        if "rocprof" in report.title and report.launches and names.str.fullmatch(_NO_KERNEL).any():
-            remedy = "give kernel_stats.csv, or better kernel_trace.csv"
+        if "prof" in report.title and report.launches and len(names) and names.str.fullmatch(_NO_KERNEL).all():
+            rocprof = "give kernel_stats.csv, or better kernel_trace.csv"
+            remedy = rocprof if "rocprof" in report.title else "profile with nvprof --csv --print-gpu-trace"
             raise InputError(self._path, "", "statistics of calls or domains, not of kernels", remedy)
         columns: dict[str, object] = {
             "kernel": names.to_numpy(object),
@@ -249,8 +274,10 @@ class _Table:
     def _take_kernels(self) -> None:
         """Leave out rows of something else, and all but one of a dispatch that has a row for each of its counters."""
         column, value = self._report.only
-        if column in self._places and (chosen := (self._text(column) == value).to_numpy()).any():
-            self._rows = self._rows.filter(pa.array(chosen))
+        if column in self._places:
+            self._rows = self._rows.filter(pa.array((self._text(column) == value).to_numpy()))
+        if self._report.title == "nvprof trace":
+            self._rows = self._rows.filter(pa.array(~self._text(self._report.name).str.match(_FAULTS).to_numpy()))
         if {"counter_name", "dispatch_id"} <= self._places.keys():
             keys = ("dispatch_id", "process_id", "agent_id", self._report.start)
             same = [name for name in keys if name in self._places]
@@ -275,7 +302,11 @@ class _Table:
         if name not in self._places:
             return np.full(len(self._rows), np.nan)
         cells = self._text(name).str.replace(",", "")
-        values = pd.to_numeric(cells, errors="coerce").to_numpy()
+        if len(cells) and re.fullmatch(_TIME, cells.iloc[0]):
+            times = cells.str.extract(rf"\A{_TIME}\Z")
+            values = (pd.to_numeric(times[0], errors="coerce") * times[1].map(_UNITS)).to_numpy()
+        else:
+            values = pd.to_numeric(cells, errors="coerce").to_numpy()
         if needed and not np.isfinite(values.astype(float)).all():
             row = int(np.flatnonzero(~np.isfinite(values.astype(float)))[0])
             place = f"row {row + 1} below the header, column {self._places[name][2]}"
@@ -284,5 +315,5 @@ class _Table:
 
 
 def _kind(name: str) -> str:
-    found = re.match(r"\[CUDA mem(cpy|set)", name)
+    found = re.match(r"(?:\[(?:CUDA )?(?:Unified Memory )?[Mm]|M)em(cpy|set)\b", name)
     return {"cpy": "copy", "set": "set"}[found.group(1)] if found else "kernel"
