@@ -53,7 +53,7 @@ def recognise(path: Path) -> list[Found]:
         if not path.is_file():
             # A pipe without a writer would be waited for.
             raise InputError(path, "", "it is neither a file nor a folder", "give one of these")
-        return [_file(path)]
+        return [_dataset(path.parent, path) if path.name == "dataset.yaml" else _file(path)]
     except RecursionError:
         raise InputError(path, "", "its folders are nested too deep", "give the one that holds the files") from None
     except OSError as error:
@@ -62,7 +62,7 @@ def recognise(path: Path) -> list[Found]:
 
 def _folder(path: Path) -> Iterator[Found]:
     if (path / "dataset.yaml").is_file():
-        yield _dataset(path)
+        yield _dataset(path, path)
         return
     if (path / "event.log").is_file() or (path / "kernel").is_dir() or list((path / "result").glob("*.bin"))[:1]:
         yield _trace_directory(path)
@@ -396,12 +396,12 @@ def _trace_directory(path: Path) -> Found:
     return found
 
 
-def _dataset(path: Path) -> Found:
+def _dataset(folder: Path, path: Path) -> Found:
     from gpuledger.cli.dataset_check import check_dataset
 
     found = Found(path, "dataset of the ledger")
     try:
-        found.content, found.cases, found.problems = check_dataset(path)
+        found.content, found.cases, found.problems = check_dataset(folder)
     except InputError as error:
         found.problems.append(_said(error))
     return found
