@@ -255,6 +255,16 @@ def test_a_gpu_of_ones_own(tmp_path):
     assert set(predict(*options, "--gpu", "mine,a100")["gpu"]) == {"mine", "a100-sxm-80gb"}
 
 
+@pytest.mark.parametrize("memory", ["", "HBM3", "GDDR6"])
+@pytest.mark.parametrize("engine", ["trtllm", "vllm", "sglang"])
+def test_the_columns_that_are_needed_are_enough(tmp_path, memory, engine):
+    columns = "name,sms,clock_mhz,dram_gb_per_s,l2_mib,bf16_tflop_per_s,architecture,memory"
+    (tmp_path / "own.csv").write_text(f"{columns}\nown,100,1500,1000,40,200,ada,{memory}\n")
+    for model in ("Llama-3.1-8B", "gpt-oss-20b", "DeepSeek-V3"):
+        found = predict(model, "--gpu-file", tmp_path / "own.csv", "--batch", 1, "--engine", engine)
+        assert (found["time_s"] > 0).all() and (found["communication_percent"] == 0).all()
+
+
 def test_what_is_left_out_or_counts_twice_is_said(tmp_path):
     base = ("--gpu", "h100-sxm", "--batch", 1)
     done = CliRunner().invoke(cli.commands, ["predict", "Llama-3.1-8B", *map(str, base), "--tp", "1,3,5", "--json"])
