@@ -19,7 +19,6 @@ from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
 from gpuledger.studies.kernel_time.every_table import reduce_tables
 from gpuledger.studies.kernel_time.judgement import (
-    PREDICTORS,
     add_baselines,
     add_constants,
     add_errors,
@@ -171,8 +170,8 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
 def _what_is_better(result: CaseResult, suffix: str) -> str:
     """Name the best of the derated rooflines if it errs less than the time model; a finding does not hide it."""
     errors = {
-        PREDICTORS[name]: float(result.get(f"mape_{stem}_percent{suffix}") or np.inf)
-        for name, stem in (("derated", "derated"), ("derate", "derate_held_back"))
+        what: float(result.get(f"mape_{name}_percent{suffix}") or np.inf)
+        for name, what in (("derated", "fitted roofline"), ("derate_held_back", "derated roofline"))
     }
     best = min(errors, key=errors.__getitem__)
     if errors[best] >= result[f"mape_held_back_percent{suffix}"]:
