@@ -248,6 +248,15 @@ def test_inspect_suggests_the_dataset_yaml(tmp_path):
     assert "kernel_profile:\n        mine:\n          report: r.csv" in run("inspect", tmp_path / "r.csv")
 
 
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_inspect_says_which_sign_separates_columns(tmp_path, sign):
+    (tmp_path / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n".replace(",", sign))
+    found = inspect(tmp_path / "gemm.csv", status=1)[0]
+    assert found["problems"] == [
+        f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals"
+    ]
+
+
 def test_inspect_a_dataset(tmp_path):
     own_case(tmp_path / "d", "kernel_profile", {"report": "r.csv"})
     found = inspect(tmp_path / "d", status=1)[0]

@@ -144,7 +144,8 @@ def _text(found: Found, head: bytes) -> None:
     from gpuledger.readers.timelines.reports import find_report
 
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
-    columns = {cell.strip().strip('"') for cell in text.partition("\n")[0].split(",")}
+    first = text.partition("\n")[0].strip()
+    columns = {cell.strip().strip('"') for cell in first.split(",")}
     title, cases = find_table(columns, found.path.name)
     if cases:
         found.format, found.content, found.cases = title, f"{len(columns)} columns, {size_of(found.path)}", cases
@@ -165,6 +166,10 @@ def _text(found: Found, head: bytes) -> None:
         found.problems.append("columns of text are cut: export it with nsys stats --format csv")
     elif near := nearly_a_table(columns):
         found.problems.append(f"nothing here reads this table; {near}")
+    elif sign := next((sign for sign in ";\t" if find_table(set(first.split(sign)), found.path.name)[1]), ""):
+        found.problems.append(
+            f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals"
+        )
 
 
 def _utf_16(found: Found, text: str) -> None:
