@@ -246,6 +246,8 @@ def test_inspect_reads_what_powershell_redirected(tmp_path):
 def test_inspect_suggests_the_dataset_yaml(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     assert "kernel_profile:\n        mine:\n          report: r.csv" in run("inspect", tmp_path / "r.csv")
+    (tmp_path / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
+    assert "          gpu: null  # fill it in\n" in run("inspect", tmp_path / "gemm.csv")
 
 
 @pytest.mark.parametrize("sign", [";", "\t"])
