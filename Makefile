@@ -32,7 +32,7 @@ test: env ## run the tests
 
 # Tests of a whole machine. Some take long, and the first two skip with a line where the machine cannot do it.
 test-slurm: env ## run the workflow on a Slurm cluster of this one machine, started for it (docs/CLUSTER.md)
-	tests/machine/one_node_slurm $(BIN)/python -m pytest tests/machine/slurm.py
+	tests/machine/one_node_slurm $(BIN)/python -m pytest -rs tests/machine/slurm.py
 
 test-air-gapped: env ## make everything with the network cut, in a fresh clone: make test-air-gapped FOLDER=/mirror
 	tests/machine/air_gapped $(FOLDER)

@@ -266,12 +266,24 @@ def test_inspect_reads_what_powershell_redirected(tmp_path):
 def test_inspect_suggests_the_dataset_yaml(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     assert "kernel_profile:\n        mine:\n          report: r.csv" in run("inspect", tmp_path / "r.csv")
+    (tmp_path / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
+    assert "          gpu: null  # fill it in\n" in run("inspect", tmp_path / "gemm.csv")
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_inspect_says_which_sign_separates_columns(tmp_path, sign):
+    (tmp_path / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n".replace(",", sign))
+    found = inspect(tmp_path / "gemm.csv", status=1)[0]
+    assert found["problems"] == [
+        f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals"
+    ]
 
 
 def test_inspect_a_dataset(tmp_path):
     own_case(tmp_path / "d", "kernel_profile", {"report": "r.csv"})
     found = inspect(tmp_path / "d", status=1)[0]
     assert found["studies"] == ["kernel_profile"] and "r.csv is missing" in found["problems"][0]
+    assert inspect(tmp_path / "d" / "dataset.yaml", status=1)[0] == {**found, "path": f"{found['path']}/dataset.yaml"}
 
 
 def test_large_files_are_judged_by_their_beginning(tmp_path):
@@ -577,7 +589,8 @@ def test_new_dataset_names_the_gpu_that_all_its_files_name(tmp_path):
     assert Dataset.load(tmp_path / "dataset.yaml").label == "recorded on NVIDIA L4"
     (tmp_path / "dataset.yaml").unlink()
     (tmp_path / "r.csv").write_text(ncu(["k"]))  # which may be of another
-    run("new-dataset", tmp_path)
+    said = script("new-dataset", str(tmp_path)).stderr.splitlines()
+    assert said[0] == "some files name the GPU NVIDIA L4: give --gpu if all were recorded on it"
     assert Dataset.load(tmp_path / "dataset.yaml").label == "recorded"
 
 

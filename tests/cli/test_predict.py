@@ -1,6 +1,7 @@
 """``gpuledger predict``: sums that kernel_breakdown gives too, objectives, GPUs of one's own, bad input."""
 
 import json
+import re
 import shutil
 import time
 from functools import partial
@@ -253,6 +254,26 @@ def test_a_gpu_of_ones_own(tmp_path):
     assert set(predict(*options)["gpu"]) == {"mine"}
     assert set(predict(*options, "--gpu", "mine", "--gpu", "a100")["gpu"]) == {"mine", "a100-sxm-80gb"}
     assert set(predict(*options, "--gpu", "mine,a100")["gpu"]) == {"mine", "a100-sxm-80gb"}
+
+
+@pytest.mark.parametrize("memory", ["", "HBM3", "GDDR6"])
+@pytest.mark.parametrize("engine", ["trtllm", "vllm", "sglang"])
+def test_the_columns_that_are_needed_are_enough(tmp_path, memory, engine):
+    columns = "name,sms,clock_mhz,dram_gb_per_s,l2_mib,bf16_tflop_per_s,architecture,memory"
+    (tmp_path / "own.csv").write_text(f"{columns}\nown,100,1500,1000,40,200,ada,{memory}\n")
+    for model in ("Llama-3.1-8B", "gpt-oss-20b", "DeepSeek-V3"):
+        found = predict(model, "--gpu-file", tmp_path / "own.csv", "--batch", 1, "--engine", engine)
+        assert (found["time_s"] > 0).all() and (found["communication_percent"] == 0).all()
+
+
+def test_the_documented_row_of_an_l40s_is_predicted_as_the_built_in_one(tmp_path):
+    (table,) = re.findall(
+        r"^```\n(name,.+?)^```", (ROOT / "traces/README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    (tmp_path / "own.csv").write_text(table)
+    options = ("Llama-3.1-8B", "--tp", 2, "--batch", "1,64")
+    own, l40s = (predict(*options, *gpu)["time_s"] for gpu in (("--gpu-file", tmp_path / "own.csv"), ("--gpu", "l40s")))
+    assert own.to_numpy() == pytest.approx(l40s.to_numpy(), rel=0.03)
 
 
 def test_what_is_left_out_or_counts_twice_is_said(tmp_path):

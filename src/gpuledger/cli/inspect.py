@@ -51,6 +51,7 @@ def _print(entry) -> None:
     if entry.cases and entry.format != "dataset of the ledger":
         say("  in a dataset.yaml:")
         studies = {study: {"mine": inputs} for study, inputs in sorted(entry.cases.items())}
-        say("\n".join(f"    {line}" for line in as_yaml({"studies": studies}).splitlines()))
+        lines = as_yaml({"studies": studies}).splitlines()
+        say("\n".join(f"    {line}{'  # fill it in' * line.endswith(': null')}" for line in lines))
     elif entry.cases:
         say(f"  studies: {', '.join(entry.studies)}")

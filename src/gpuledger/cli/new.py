@@ -55,6 +55,8 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
     entries = recognise(folder)
     named = {entry.device for entry in entries if entry.studies}
     title = device.title if device is not None else named.pop() if len(named) == 1 else ""
+    if not title and len(named := named - {""}) == 1:
+        say(f"some files name the GPU {named.pop()}: give --gpu if all were recorded on it", err=True)
     content: dict[str, Any] = {"title": name, "kind": "recorded", **({"device": {"name": title}} if title else {})}
     content |= {"source": "source not stated", "license": "not stated", "studies": {}}
     studies = content["studies"]

@@ -110,7 +110,7 @@ def _recognised(path: Path) -> Found | None:
     from gpuledger.cli.recognise import recognise
 
     found = recognise(path)[0] if path.is_file() else None
-    left = found is None or found.format.startswith(("unknown", "empty file", "gzip", "Nsight Compute"))
+    left = found is None or found.format.startswith(("unknown", "empty file", "gzip", "dataset", "Nsight Compute"))
     return None if left else found
 
 

@@ -53,7 +53,7 @@ def recognise(path: Path) -> list[Found]:
         if not path.is_file():
             # A pipe without a writer would be waited for.
             raise InputError(path, "", "it is neither a file nor a folder", "give one of these")
-        return [_file(path)]
+        return [_dataset(path.parent, path) if path.name == "dataset.yaml" else _file(path)]
     except RecursionError:
         raise InputError(path, "", "its folders are nested too deep", "give the one that holds the files") from None
     except OSError as error:
@@ -62,7 +62,7 @@ def recognise(path: Path) -> list[Found]:
 
 def _folder(path: Path) -> Iterator[Found]:
     if (path / "dataset.yaml").is_file():
-        yield _dataset(path)
+        yield _dataset(path, path)
         return
     if (path / "event.log").is_file() or (path / "kernel").is_dir() or list((path / "result").glob("*.bin"))[:1]:
         yield _trace_directory(path)
@@ -144,7 +144,8 @@ def _text(found: Found, head: bytes) -> None:
     from gpuledger.readers.timelines.reports import find_report
 
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
-    columns = {cell.strip().strip('"') for cell in text.partition("\n")[0].split(",")}
+    first = text.partition("\n")[0].strip()
+    columns = {cell.strip().strip('"') for cell in first.split(",")}
     title, cases = find_table(columns, found.path.name)
     if cases:
         found.format, found.content, found.cases = title, f"{len(columns)} columns, {size_of(found.path)}", cases
@@ -165,6 +166,10 @@ def _text(found: Found, head: bytes) -> None:
         found.problems.append("columns of text are cut: export it with nsys stats --format csv")
     elif near := nearly_a_table(columns):
         found.problems.append(f"nothing here reads this table; {near}")
+    elif sign := next((sign for sign in ";\t" if find_table(set(first.split(sign)), found.path.name)[1]), ""):
+        found.problems.append(
+            f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals"
+        )
 
 
 def _utf_16(found: Found, text: str) -> None:
@@ -396,12 +401,12 @@ def _trace_directory(path: Path) -> Found:
     return found
 
 
-def _dataset(path: Path) -> Found:
+def _dataset(folder: Path, path: Path) -> Found:
     from gpuledger.cli.dataset_check import check_dataset
 
     found = Found(path, "dataset of the ledger")
     try:
-        found.content, found.cases, found.problems = check_dataset(path)
+        found.content, found.cases, found.problems = check_dataset(folder)
     except InputError as error:
         found.problems.append(_said(error))
     return found

@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpuledger record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
-    parser.add_argument("--minutes", type=command.minutes, default=BUDGET_S / 60, help="or inf; the next call resumes")
+    limit = "stop after so many, or inf (default: %(default)g); the next call resumes"
+    parser.add_argument("--minutes", type=command.minutes, default=BUDGET_S / 60, help=limit)
     parser.add_argument("--missing", action="store_true", help="keep complete parts, also if tools changed")
     parser.add_argument("--shape", action="append", help=f"of the part blocks, repeatable (default: {blocks.SHAPE})")
     parser.add_argument("--dry-run", action="store_true", help="list parts, planned time and ncu's command lines only")

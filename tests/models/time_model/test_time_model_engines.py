@@ -348,6 +348,7 @@ def test_prefill_tiles_follow_the_rules_of_the_host_code():
     # 18 KiB beside 128 queries are two steps of 8 KiB, and 18 KiB beside 64 wide ones is one of 16 KiB. On 35 places
     # of a KV head, 16 tiles have two parts each, but no part is shorter than 128 tokens.
     assert cut("flashinfer", l40s) == [[16, 16, 128, 64], [128, 64, 32, 16], [4] * 4, [1, 1, 2, 1]]
+    assert cut("flashinfer", dataclasses.replace(l40s, shared_memory_bytes_per_sm=np.nan)) == cut("flashinfer", l40s)
     assert prefill_tiles.late("flash 2", attention(requests=2, tokens=1), 4 * one[:1]).all()
     assert not prefill_tiles.late("flash 2", attention(requests=1, tokens=1), 4 * one[:1]).any()
     assert prefill_tiles.late("flash 3", shapes, 4 * one).tolist() == [False, False, True, True]

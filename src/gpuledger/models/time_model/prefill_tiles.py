@@ -33,6 +33,7 @@ PATTERNS = (
 )
 
 _FLASHINFER_PART = 128  # tokens of a part at least
+_LEAST_SHARED_BYTES = 100 * 1024.0  # of an SM since Ampere, where a data sheet does not say
 _ONE_WARP_GROUP = 64  # packed rows
 _ONE_SM = 256  # head dimensions whose results leave room for scores
 # SGLang's rows and keys for head dimensions up to 128, up to 256 and above: GPUs without warp groups, Hopper, others.
@@ -129,9 +130,8 @@ def _flashinfer(gpu: Gpu, s: Shapes, group: np.ndarray) -> PrefillTiles:
     # Sixteen rows leave three of four warps to the keys. Two blocks share an SM if each can hold a step of 16 keys.
     warps = np.where(rows == 16, 4, 1)
     query_bytes, step_bytes = dim * rows * s["value_bytes"], 2 * dim * 16 * warps * s["cache_bytes"]
-    memory = gpu.shared_memory_bytes_per_sm / np.where(
-        gpu.shared_memory_bytes_per_sm >= 2 * (query_bytes + step_bytes), 2, 1
-    )
+    held = gpu.shared_memory_bytes_per_sm if gpu.shared_memory_bytes_per_sm > 0 else _LEAST_SHARED_BYTES
+    memory = held / np.where(held >= 2 * (query_bytes + step_bytes), 2, 1)
     steps = np.clip(np.floor((memory - query_bytes) / step_bytes), 1, np.where(rows == 128, 4, 8))
     keys = 2 ** np.floor(np.log2(steps)) * 16 * warps
     # As many parts as fit; none is shorter than the least.

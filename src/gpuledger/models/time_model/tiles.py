@@ -59,10 +59,13 @@ WARP_GROUP = Generation(
 
 
 def stacked(gpu: Gpu) -> bool:
-    """Return whether the DRAM is stacked (HBM); where the data sheet does not say, SMs of such GPUs hold more."""
+    """Return whether the DRAM is stacked (HBM); where the data sheet does not say, SMs of such GPUs hold more.
+
+    No GPU of Turing or Ada has HBM.
+    """
     if gpu.memory:
         return gpu.memory.upper().startswith("HBM")
-    return not gpu.shared_memory_bytes_per_sm < 160 * 1024
+    return gpu.architecture not in ("turing", "ada") and not gpu.shared_memory_bytes_per_sm < 160 * 1024
 
 
 def generation_of(gpu: Gpu) -> Generation:

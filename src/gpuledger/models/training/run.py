@@ -68,7 +68,8 @@ class TrainingRun:
             raise InputError(name, "micro_batch", problem, f"use at most {MAX_TOKENS:,}")
         if self.gpus > NODE and not self.network_bytes_per_s > 0:
             problem = f"{self.gpus} GPUs are more than one node of {NODE}, and the network between nodes is not given"
-            raise InputError(name, "network", problem, "give the bandwidth of a node")
+            remedy = "give the bandwidth of a node: --network, or network_gbit_per_s in a table"
+            raise InputError(name, "network", problem, remedy)
         if self.gpus > NODE and self.gpus % NODE:
             raise InputError(
                 name, "gpus", f"{self.gpus} GPUs are no whole nodes of {NODE}", f"use a multiple of {NODE}"

@@ -163,6 +163,7 @@ def handles(result: CaseResult) -> list[Patch | Line2D]:
             "faster beyond noise": figures.BLUE,
             "within noise": figures.GREY,
             "slower beyond noise": figures.VERMILLION,
+            "not measured": figures.PALE,
         }
         return [Patch(color=color, label=label) for label, color in words.items()]
     shown = [Patch(color=color, label=figures.plain(name)) for name, color in colours(names_of(result)).items()]

@@ -92,4 +92,5 @@ def draw_energies(axes: Axes, result: CaseResult) -> None:
         rate = np.minimum(peak, at * result["dram_bandwidth"])
         drawn = result["static"] + 1e-12 * rate * (result[f"{name}_flop"] + result["dram_byte"] / at)
         axes.plot(at, 1e12 * np.minimum(drawn, result["most"]) / rate, color=color, linewidth=0.9)
-    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP/byte)", ylabel="energy (pJ/FLOP)")
+    words = "arithmetic intensity (FLOP/byte)\nline: the law at the data sheet's rates"
+    axes.set(xscale="log", yscale="log", xlabel=words, ylabel="energy (pJ/FLOP)")

@@ -156,11 +156,11 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
     shorter = float(np.median(measured_s / least_s))
     longer = float(np.median(measured_s / (roofline_s + SLOW_LAUNCH_S)))
     if shorter < 0.7:
-        problem = f"times are, in the median, {1 / shorter:.3g} times shorter than the data sheet of {gpu.name} allows"
+        problem = f"times are, in the median, {1 / shorter:,.3g} times shorter than the data sheet of {gpu.name} allows"
         raise InputError(file, case.place, problem, "correct the unit or the gpu")
     if longer > 100:
         problem = (
-            f"times are, in the median, {longer:.3g} times longer than a slow launch and the roofline of {gpu.name}"
+            f"times are, in the median, {longer:,.0f} times as long as a slow launch and the roofline of {gpu.name}"
         )
         raise InputError(file, case.place, problem, "correct the unit or the gpu")
     if (impossible := measured_s < 0.01 * least_s).any():

@@ -163,8 +163,20 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
         f"The time model predicts {count:,} held-back {first} {gemms} on {gpu.title} with a mean error of {model} "
         f"(roofline: {roofline}, {'look-up in the fitting half' if looked_up else 'derated roofline'}: {other})"
     )
-    result.add("finding", finding, "text")
+    result.add("finding", finding + _what_is_better(result, main), "text")
     return result
+
+
+def _what_is_better(result: CaseResult, suffix: str) -> str:
+    """Name the best of the derated rooflines if it errs less than the time model; a finding does not hide it."""
+    errors = {
+        what: float(result.get(f"mape_{name}_percent{suffix}") or np.inf)
+        for name, what in (("derated", "fitted roofline"), ("derate_held_back", "derated roofline"))
+    }
+    best = min(errors, key=errors.__getitem__)
+    if errors[best] >= result[f"mape_held_back_percent{suffix}"]:
+        return ""
+    return f"; better is a {best}: {in_percent(errors[best])}"
 
 
 def _add_gemm_constants(result: CaseResult, fits: dict, suffix: str) -> None:

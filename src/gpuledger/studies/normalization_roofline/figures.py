@@ -79,7 +79,7 @@ def draw_roofline(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: St
         height = aside * start * bandwidth / 1e12
         # The roof's direction at this point, in data units; drawing turns it with the axes.
         turned = {"rotation": np.degrees(np.arctan2(height, start)), "rotation_mode": "anchor", "va": side}
-        words = f"{name} {bandwidth / 1e12:.1f} TB/s"
+        words = f"{name} {bandwidth / 1e12:.2g} TB/s"
         axes.text(start, height, words, color=color, fontsize=7, transform_rotates_text=True, **turned)
     if np.isfinite(peak):
         place = {"textcoords": "offset points", "fontsize": 7}
@@ -114,10 +114,10 @@ def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: S
         axes.annotate(words, (0.03, 0.86), xycoords="axes fraction", fontsize=7, color="#555555")
     place = {"textcoords": "offset points", "fontsize": 7}
     axes.axhline(roof, color=figures.BLACK, zorder=1)
-    axes.annotate(f"DRAM\n{roof:.1f}", (right, roof), (3, 3), color=figures.BLACK, va="top", **place)
+    axes.annotate(f"DRAM\n{roof:.2g}", (right, roof), (3, 3), color=figures.BLACK, va="top", **place)
     if near:
         axes.axhline(near, color=figures.BLUE, linestyle=(0, (5, 1.5)), zorder=1)
-        axes.annotate(f"L2\n{near:.1f}", (right, near), (3, -2), color=figures.BLUE, va="bottom", **place)
+        axes.annotate(f"L2\n{near:.2g}", (right, near), (3, -2), color=figures.BLUE, va="bottom", **place)
     for cache, line in (("cold", "-"), ("warm", (0, (1.2, 1.2)))):
         copies = _copies(result.data, cache)
         copies = copies[copies["moved_bytes"].between(1e6 * left, 1e6 * right)].sort_values("moved_bytes")
