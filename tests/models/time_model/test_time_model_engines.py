@@ -620,7 +620,7 @@ def test_experts_in_fp8_under_tensorrt_llm_are_those_of_the_other_engines():
 @pytest.mark.parametrize("gpu", ["h100-sxm", "h200"])
 @pytest.mark.parametrize("model", ["Qwen3-30B-A3B", "Mixtral-8x7B-v0.1"])
 def test_vllms_experts_in_fp8_on_hopper_are_not_those_of_modelopt(gpu, model):
-    """These take up to six times as long; they run only where a checkpoint has static scales of whole tensors."""
+    """These take three to six times as long; they run only where a checkpoint has static scales of whole tensors."""
 
     def experts_s(weights):
         frame = kernels(read_model(model), decode(2048, 64), precision=Precision(weights, "bf16", "bf16", "fp8"))

@@ -32,9 +32,10 @@ _SET_ASIDE = re.compile(
 )
 
 #: Experts that served runs are a third faster than (TensorRT-LLM's of DeepSeek in fp8 by blocks, on a B200; with the
-#: kernels of the other two engines they agree). And vLLM's of ModelOpt's checkpoints on Hopper, up to six times slower
-#: than others there: they need static scales of whole tensors; other fp8 checkpoints run Triton's or CUTLASS' kernels
-#: (vllm-project/vllm, ``fused_moe/experts/*.py``, ``_supports_quant_scheme``).
+#: kernels of the other two engines they agree). And vLLM's of ModelOpt's checkpoints on Hopper, which take three to six
+#: times as long as TensorRT-LLM's there (medians of shapes by tokens): they need static scales of whole tensors; other
+#: fp8 checkpoints run Triton's or CUTLASS' kernels (vllm-project/vllm, ``fused_moe/experts/*.py``,
+#: ``_supports_quant_scheme``).
 _SLOW_EXPERTS = ("deepgemm", "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts")
 
 #: Engines that choose experts' kernels by the model, so that their tables say which run. TensorRT-LLM leaves that to
