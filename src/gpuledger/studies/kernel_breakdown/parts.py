@@ -40,6 +40,7 @@ def split_parts(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
         ``memory_parts``: ``phase, held_by, bytes, formula``.
         ``structure``: see :func:`gpuledger.studies.kernel_breakdown.structure.structure_rows`.
         ``corrections``: see :func:`gpuledger.studies.kernel_breakdown.corrections.corrections`.
+        ``components``, ``compared``, ``spans``: see :func:`gpuledger.studies.kernel_breakdown.comparison.compare`.
     """
     return {str(name): one_part(data, str(name)) for name in data["part"].unique()}
 

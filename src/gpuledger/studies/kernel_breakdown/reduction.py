@@ -10,6 +10,7 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.transformer.configuration import MODELS
+from gpuledger.studies.kernel_breakdown.comparison import reduce_comparison
 from gpuledger.studies.kernel_breakdown.parts import one_part
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
@@ -33,7 +34,8 @@ def reduce(
     ----------
     case : Case
         ``model``, ``hardware``, ``phases``; optionally ``parallel``, ``precision``, ``seed_compatible``. Or
-        ``timeline``, a recording; with ``model`` and ``hardware`` its step is predicted, too.
+        ``timeline``, a recording; with ``model`` and ``hardware`` its step is predicted, too, with ``baseline``, one
+        of before a change, both are compared.
     largest_context, largest_batch : int
         Upper ends of the figures over context (tokens) and batch (requests).
     mirror : path, optional
@@ -44,6 +46,8 @@ def reduce(
     CaseResult
         Data: see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`.
     """
+    if "baseline" in case.inputs:
+        return reduce_comparison(case)
     if "timeline" in case.inputs:
         return _reduce_timeline(case, mirror)
     scenario = read_scenario(case, mirror)

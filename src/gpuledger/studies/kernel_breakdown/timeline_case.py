@@ -38,7 +38,7 @@ from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, un
 from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_layers, find_step
 
 #: Keys of a case that describe a prediction.
-_PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
+PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
 #: Names of products of a mixture of experts that state their tiles.
 _EXPERTS = re.compile(r"^bmm_\w{0,200}_transOut_\w{0,200}_dynBatch")
 _GENERATION = re.compile(r"generation_(\d{1,6})\((?:sq\d+sk)?(\d{1,12})")
@@ -68,7 +68,7 @@ def reduce_timeline(
     timeline = read_timeline(case.path("timeline"))
     _check_device(case, timeline)
     step = find_step(timeline, case.inputs.get("step"))
-    rows = _describe(step, timeline)
+    rows = describe_launches(step, timeline)
     result = CaseResult(pd.DataFrame())
     _add_times(result, timeline, step, rows)
     scenario = _scenario(case, step, mirror)
@@ -106,8 +106,8 @@ def _check_device(case: Case, timeline: Timeline) -> None:
             warn(timeline.file, "", problem, "correct the device there")
 
 
-def _describe(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
-    """Add each launch's class, short name, layer and time of waiting."""
+def describe_launches(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
+    """Add to the launches of a step ``kernel_class``, ``name`` (short), ``layer`` (-1: none) and ``waiting_s``."""
     rows = step.rows
     with warnings.catch_warnings():
         # Some of a recording's many kernels are unclassified; the table shows them as such.
@@ -147,7 +147,7 @@ def _scenario(case: Case, step: TimelineStep, mirror: str | Path | None) -> Scen
     """Read what to predict: the phase that the case declares, else the one that the annotation states."""
     file = case.dataset.file
     if "model" not in case.inputs:
-        if given := [key for key in _PREDICTED if key in case.inputs]:
+        if given := [key for key in PREDICTED if key in case.inputs]:
             problem, remedy = f"'{given[0]}' without a model", "add model, or leave it out"
             raise InputError(file, f"{case.place}.{given[0]}", problem, remedy)
         return None
