@@ -22,6 +22,8 @@ from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_
 RECORDINGS = ("before", "after")
 #: Parts of a step's time that no kernel takes.
 IDLE, BETWEEN = "no kernel runs", "between steps"
+#: What the times of both steps are, by the last of their parts.
+TIMES = {BETWEEN: "from one step to the next", IDLE: "a step's span", "": "the kernels' time"}
 #: What kernels of both steps have in common: their operator and its inputs' shapes, only the sizes; or their name, or,
 #: alone in their class, their short name or number of launches.
 MATCHES = ("operation", "sizes", "name", "short name", "launches")
@@ -199,28 +201,32 @@ def _summarise(
         result.add(f"{name}_kernels", int(compared[f"{name}_launches"].sum()), "kernel")
     parts = set(components["component"])
     told = BETWEEN if BETWEEN in parts else IDLE if IDLE in parts else ""
-    what = {BETWEEN: "from one step to the next", IDLE: "a step's span", "": "the kernels' time"}[told]
+    what = TIMES[told]
     result.add("time_is", what, "text")
     both = compared["matched_by"] != ""
     for name in RECORDINGS:
         time = compared[f"{name}_s"]
         result.add(f"{name}_matched_percent", 100 * float(time[both].sum() / time.sum()), "%")
-    spans = [(step.spans["end_s"] - step.spans["start_s"]).to_numpy() for step in steps]
-    if min(map(len, spans)) > 1:
-        shorter = np.sign(spans[0][:, None] - spans[1])  # 1: the later step is shorter
+    times = [step_times(step.spans, what) for step in steps]
+    if min(len(step.spans) for step in steps) > 1:
+        shorter = np.sign(np.round(times[0][:, None] - times[1], 12))  # 1: the step after the change is shorter
         result.add("pairs_of_steps", shorter.size, "pair")
         result.add("pairs_shorter_percent", 50 * float(shorter.mean() + 1), "%")
     result.add("finding", _finding(result, components), "text")
 
 
+def step_times(spans: pd.DataFrame, time_is: str) -> np.ndarray:
+    """Return the times of a recording's steps, in seconds and in order: to the next step, or their spans."""
+    start = spans["start_s"].to_numpy(float)
+    return np.diff(start) if time_is == TIMES[BETWEEN] else spans["end_s"].to_numpy(float) - start
+
+
 def _finding(result: CaseResult, components: pd.DataFrame) -> str:
     before, after = float(result["before_time"]), float(result["after_time"])
-    what = {"from one step to the next": "A step", "a step's span": "A step", "the kernels' time": "All kernels"}
-    subject = what[str(result["time_is"])]
-    take = "take" if subject == "All kernels" else "takes"
+    take = "All kernels take" if result["time_is"] == TIMES[""] else "A step takes"
     change = components.set_index("component").eval("after_s - before_s")
     change = change.loc[change.abs().sort_values(ascending=False, kind="stable").index]
-    words = f"{subject} {take} {format_time(after)} instead of {format_time(before)}"
+    words = f"{take} {format_time(after)} instead of {format_time(before)}"
     if before > 0:
         words += f" ({signed(100 * (after - before) / before)} %)"
     large = change[(change.abs() >= _WORTH * change.abs().max()) & (change != 0)].head(_TOLD)
@@ -229,7 +235,7 @@ def _finding(result: CaseResult, components: pd.DataFrame) -> str:
     if "pairs_shorter_percent" in result.summary:
         share = float(result["pairs_shorter_percent"])
         if 5 < share < 95:
-            words += f"; steps differ as much from one another: the later one is the shorter in {share:.0f} % of pairs"
+            words += f"; steps of one recording differ as much: the one after is the shorter in {share:.0f} % of pairs"
     return words
 
 

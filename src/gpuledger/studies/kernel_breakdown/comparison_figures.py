@@ -8,7 +8,7 @@ from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, time_unit
 from gpuledger.ledger.trace_json import PerfettoTrace
 from gpuledger.readers.kernel_names import labels
-from gpuledger.studies.kernel_breakdown.comparison import RECORDINGS, in_words, signed_time
+from gpuledger.studies.kernel_breakdown.comparison import RECORDINGS, in_words, signed_time, step_times
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import one_part
 
@@ -108,7 +108,7 @@ def kernel_headline(changed: pd.DataFrame) -> str:
     change = changed["after_s"] - changed["before_s"]
     parts = ((change[change < 0], "takes less", "take less"), (change[change > 0], "takes longer", "take longer"))
     words = [
-        f"{len(part):,} {one if len(part) == 1 else more} ({signed_time(part.sum())})"
+        f"{len(part):,} {f'kernel {one}' if len(part) == 1 else f'kernels {more}'} ({signed_time(part.sum())})"
         for part, one, more in parts
         if len(part)
     ]
@@ -116,28 +116,27 @@ def kernel_headline(changed: pd.DataFrame) -> str:
     return f"{first} changed most ({signed_time(change.iloc[0])}): {' and '.join(words)}"
 
 
-def draw_spans(axes: Axes, spans: pd.DataFrame) -> None:
-    """Draw a dot for every step of both recordings, at its span, and a line at their median."""
-    scale, unit = time_unit(float((spans["end_s"] - spans["start_s"]).max()))
-    for row, name in enumerate(RECORDINGS):
-        own = spans[spans["recording"] == name]
-        times = scale * (own["end_s"] - own["start_s"]).to_numpy(float)
+def draw_steps(axes: Axes, result: CaseResult) -> None:
+    """Draw a dot for the time of every step of both recordings, and a line at their median."""
+    spans, known = one_part(result.data, "spans"), str(result["time_is"])
+    found = [step_times(spans[spans["recording"] == name], known) for name in RECORDINGS]
+    scale, unit = time_unit(float(np.concatenate(found).max()))
+    for row, times in enumerate(scale * each for each in found):
         # One above the other in the order of time, so that a drift shows.
         places = row + np.linspace(-0.3, 0.3, len(times)) if len(times) > 1 else [row]
         axes.scatter(times, places, s=18, color=WHOLE, linewidth=0, alpha=0.8)
         axes.plot([np.median(times)] * 2, [row - 0.42, row + 0.42], color=figures.BLACK, linewidth=1)
     axes.set_yticks(range(2), RECORDINGS, fontsize=7.5)
-    axes.set(ylim=(1.6, -0.6), xlabel=f"span of a step ({unit}); the first ones above")
+    axes.set(ylim=(1.6, -0.6), xlabel=f"{known} ({unit}); the first ones above")
     axes.margins(x=0.08)
 
 
 def span_headline(result: CaseResult) -> str:
-    """Return what `draw_spans` shows."""
+    """Return what `draw_steps` shows."""
     if "pairs_shorter_percent" not in result.summary:
         return "One step was recorded: how much steps differ is not known"
-    share = float(result["pairs_shorter_percent"])
-    pairs = f"{int(result['pairs_of_steps']):,} pairs of an earlier and a later step"
-    return f"In {share:.0f} % of {pairs}, the later one has the shorter span"
+    share, pairs = float(result["pairs_shorter_percent"]), int(result["pairs_of_steps"])
+    return f"Of {pairs:,} pairs of a step before and one after, the latter is the shorter in {share:.0f} %"
 
 
 def component_table(result: CaseResult) -> pd.DataFrame:
@@ -146,10 +145,11 @@ def component_table(result: CaseResult) -> pd.DataFrame:
     change = table["after_s"] - table["before_s"]
     before = float(table["before_s"].sum())
     frame = pd.DataFrame({"component": [in_words(name) for name in table["component"]]})
+    # Without what the rounding of moments leaves.
     frame["before_ms"], frame["after_ms"], frame["change_ms"] = (
-        1e3 * times for times in (table["before_s"], table["after_s"], change)
+        (1e3 * times).round(9) for times in (table["before_s"], table["after_s"], change)
     )
-    frame["change_percent_of_step"] = 100 * change / before if before else np.nan
+    frame["change_percent_of_step"] = (100 * change / before).round(6) if before else np.nan
     total = {name: frame[name].sum() for name in frame if name != "component"}
     return pd.concat([frame, pd.DataFrame([{"component": "all", **total}])], ignore_index=True)
 
