@@ -441,6 +441,12 @@ def test_profile_of_a_timeline_sums_the_launches_of_each_kernel(tmp_path):
     assert found["kernels"][0]["share_percent"] == pytest.approx(90)
     said = run("profile", tmp_path / "t.json")
     assert "3 launches of 2 kernels take 100 µs" in said and "no counters" in said
+    assert "As one step: 3 kernels run for 100 µs of a step of 260 µs, which is idle for 62 % " in said
+    assert found["step"] == pytest.approx(
+        {"span_s": 260e-6, "kernel_time_s": 100e-6, "idle_percent": 100 * 160 / 260, "steps": 1}
+    )
+    run("profile", tmp_path / "t.json", "--save", tmp_path / "page")
+    assert {"figure_time.pdf", "table.csv", "trace.json"} <= {path.name for path in (tmp_path / "page").iterdir()}
     with pytest.raises(InputError, match="give it alone, or with another timeline as --baseline"):
         run("profile", tmp_path / "t.json", "--launches")
     (tmp_path / "r.csv").write_text(ncu(["k"]))

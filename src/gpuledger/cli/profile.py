@@ -67,7 +67,7 @@ def profile(
             result = compute(path, baseline, sheet, decimal=decimal)
         except InputError as error:
             found = _recognised(Path(error.file))
-            if _is_timeline(found) and not by_launch and bool(save) <= bool(baseline) and found.path == path:
+            if _is_timeline(found) and not by_launch and found.path == path:
                 return _timeline(path, baseline, save, as_json)
             raise _something_else(error, found) or error from None
         if save is not None:
@@ -121,10 +121,16 @@ def _is_timeline(found: Found | None) -> bool:
 
 def _timeline(path: Path, baseline: Path | None, save: Path | None, as_json: bool) -> None:
     """Print the kernels of a timeline, or what changed against another one."""
-    if baseline is None:
-        return print_timeline(path, as_json)
+    from gpuledger.readers.timelines import read_timeline
     from gpuledger.studies.kernel_breakdown.comparison import compare
+    from gpuledger.studies.kernel_breakdown.timeline_case import break_down
 
+    if baseline is None:
+        timeline = read_timeline(path)
+        result = break_down(timeline)
+        if save is not None:
+            _save(result, (path,), save, "kernel_breakdown", "kernel_breakdown_timeline")
+        return print_timeline(timeline, result, as_json)
     if not _is_timeline(found := _recognised(baseline)):
         what = found.format if found else "it is no timeline"
         raise InputError(baseline, "", what, f"give a timeline as {path.name} is one")
@@ -142,7 +148,7 @@ def _something_else(error: InputError, found: Found | None) -> InputError | None
     if found is None:
         return None
     if _is_timeline(found):
-        remedy = "give it alone, or with another timeline as --baseline (and --save)"
+        remedy = "give it alone, or with another timeline as --baseline; not with --launches"
     else:
         remedy = found.problems[0] if found.problems else "gpuledger inspect says which studies can use it"
     return InputError(error.file, "", f"{found.format}, not output of Nsight Compute", remedy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuledger.cli.terminal import print_json, print_table, say
@@ -30,18 +29,18 @@ def kernel_times(timeline: Timeline) -> pd.DataFrame:
     return table.assign(share_percent=100 * table["time_s"] / total if total else 0.0)
 
 
-def print_timeline(path: Path, as_json: bool) -> None:
-    """Print the kernels of a timeline."""
+def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
+    """Print the kernels of a timeline, and what `break_down` of ``kernel_breakdown.timeline_case`` found of a step."""
     from gpuledger.ledger.case_result import brief
     from gpuledger.readers.kernel_names import labels
-    from gpuledger.readers.timelines import read_timeline
     from gpuledger.studies.kernel_breakdown.formatting import format_time
 
-    timeline = read_timeline(path)
     table = kernel_times(timeline)
     launches, time_s = int(table["launches"].sum()), float(table["time_s"].sum())
     if as_json:
-        print_json({"launches": launches, "time_s": time_s, "kernels": table.to_dict("records")})
+        names = {"span": "span_s", "kernel_time": "kernel_time_s", "idle_percent": "idle_percent", "steps": "steps"}
+        about = {name: step.summary[quantity]["value"] for quantity, name in names.items()}
+        print_json({"launches": launches, "time_s": time_s, "step": about, "kernels": table.to_dict("records")})
         return
     gpus = timeline.kernels["device"].nunique()
     words = f"{launches:,} launch{'es' * (launches != 1)} of {len(table):,} kernel{'s' * (len(table) != 1)}"
@@ -56,8 +55,11 @@ def print_timeline(path: Path, as_json: bool) -> None:
         for name, (count, time, share) in zip(labels(table["kernel"]), numbers, strict=True)
     ]
     print_table(["kernel", "launches", "time (µs)", "share (%)"], rows, right=range(1, 4))
-    say("\nA timeline has no counters: ncu says what limits a kernel. For a page of one step with its pauses, put")
-    say("the file into a folder of its own in traces/, and let gpuledger new-dataset draft the dataset.yaml.")
+    if timeline.has_times:
+        found = {"annotation": "by its annotation", "repetition": "as what repeats"}.get(str(step["step_found_by"]))
+        say(f"\n{f'A step, found {found}' if found else 'As one step'}: {step.finding}.")
+    say("\nA timeline has no counters: ncu says what limits a kernel. --save makes a page of a step with its pauses,")
+    say("--baseline compares with another timeline. With a model, in a dataset, kernels are compared with predictions.")
 
 
 def print_comparison(result: CaseResult, as_json: bool) -> None:

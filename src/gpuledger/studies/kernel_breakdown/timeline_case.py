@@ -68,10 +68,24 @@ def reduce_timeline(
     timeline = read_timeline(case.path("timeline"))
     _check_device(case, timeline)
     step = find_step(timeline, case.inputs.get("step"))
+    scenario = _scenario(case, step, mirror)
+    result, predicted = _break_down(timeline, step, scenario)
+    if case.dataset.made_here:
+        result.add("finding", f"Simulated: {result.finding}", "text")
+    return result, scenario, predicted
+
+
+def break_down(timeline: Timeline) -> CaseResult:
+    """Break a step of a timeline down, as `reduce_timeline` does without a model."""
+    return _break_down(timeline, find_step(timeline), None)[0]
+
+
+def _break_down(
+    timeline: Timeline, step: TimelineStep, scenario: Scenario | None
+) -> tuple[CaseResult, pd.DataFrame | None]:
     rows = describe_launches(step, timeline)
     result = CaseResult(pd.DataFrame())
     _add_times(result, timeline, step, rows)
-    scenario = _scenario(case, step, mirror)
     parts: dict[str, pd.DataFrame] = {}
     predicted = None
     if scenario is not None:
@@ -92,9 +106,8 @@ def reduce_timeline(
         parts["idle"] = settle_frame(explain_idle(step.rows, step.host, recorded))
         _add_idle(result, parts["idle"], longest_pause(step.rows))
     result.data = join_parts(launches=settle_frame(rows), host=settle_frame(step.host), **parts)
-    simulated = "Simulated: " * case.dataset.made_here
-    result.add("finding", simulated + _finding(result), "text")
-    return result, scenario, predicted
+    result.add("finding", _finding(result), "text")
+    return result, predicted
 
 
 def _check_device(case: Case, timeline: Timeline) -> None:
