@@ -223,10 +223,18 @@ READ = [
     (
         "serving_time",
         "results: [{files: NAME, parallel: {tensor: 4}}], gpu: h100-sxm",
-        read_results,
+        lambda case: read_results(case, find_gpu("h100-sxm")),
         '{"backend": "sglang", "request_rate": 4.5, "max_concurrency": 8, "server_info": {"model_path": "Qwen3-8B",'
         ' "tp_size": 4, "dp_size": 2}, "duration": 9.5, "completed": 64, "total_input_tokens": 32768, '
         '"total_output_tokens": 4096, "output_throughput": 431.2, "median_ttft_ms": 80.5, "median_tpot_ms": 7.25}\n',
+    ),
+    (
+        "serving_time",
+        "results: [{files: NAME}], gpu: h100-sxm",
+        lambda case: read_results(case, find_gpu("h100-sxm")),
+        '[{"hw": "h100-nb", "conc": 8, "model": "openai/gpt-oss-120b", "framework": "vllm", "precision": "fp4",'
+        ' "tp": 4, "ep": 1, "dp_attention": "false", "spec_decoding": "none", "disagg": false, "isl": 1024,'
+        ' "osl": 1024, "tput_per_gpu": 410.5, "median_ttft": 0.09, "median_tpot": 0.0056, "mean_tpot": 0.0057}]',
     ),
 ]
 
