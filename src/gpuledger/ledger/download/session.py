@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import requests
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 
-#: A server that sends no block of :data:`gpuledger.ledger.download.transfer.CHUNK_BYTES` for so long is given up, and one
-#: that does not end the head of its answer.
+#: A server that sends no block of :data:`gpuledger.ledger.download.transfer.CHUNK_BYTES` for so long is given up; so is
+#: one that does not end the head of its answer.
 BLOCK_S = 120
 
 
