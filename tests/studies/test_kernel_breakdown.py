@@ -21,6 +21,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import figures, tables, viewer
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.parts import split_parts
 from gpuledger.ledger.provenance import caption
 from gpuledger.models.deployment import Deployment, Speculation, passes
 from gpuledger.models.deployment.memory import fits
@@ -29,7 +30,7 @@ from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, Precision, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies import open_case
-from gpuledger.studies.kernel_breakdown import formatting, source_model, split_parts
+from gpuledger.studies.kernel_breakdown import formatting, source_model
 from gpuledger.studies.kernel_breakdown.deployment_figures import keep_apart
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel

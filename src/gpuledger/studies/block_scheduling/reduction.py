@@ -6,6 +6,7 @@ import pandas as pd
 from gpuledger.errors import warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts, one_part
 from gpuledger.ledger.passes import Passes, at_ranks
 from gpuledger.readers.neutrino.block_trace import BlockTrace
 from gpuledger.studies.block_scheduling.pairing import Pairs, group, pair
@@ -61,10 +62,7 @@ def reduce(
         raise trace.without_records()
     sms, gaps = found.sms, found.gaps
     slots = _slots(found, shown_slots, shown_blocks)
-    frames = {"sm": sms, "gap": _histogram(gaps), "block": slots}
-    result = CaseResult(pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True))
-    whole = [column for column in result.data if column != "part"]
-    result.data = result.data[["part", *whole]].astype(dict.fromkeys(whole, "Int64"))
+    result = CaseResult(join_parts(sm=sms, gap=_histogram(gaps), block=slots))
     for name in ("kernel", "device"):
         if name in case.inputs:
             result.add(name, case.inputs[name], "text")
@@ -100,8 +98,7 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
         The SM whose share of lost time is the median: ``sm, slot, start_cycles, end_cycles`` since its first block, and
         ``free_cycles``, when the slot had become free (missing for a slot's first block).
     """
-    split = [data[data["part"] == part].drop(columns="part") for part in ("sm", "gap", "block")]
-    return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
+    return tuple(one_part(data, name) for name in ("sm", "gap", "block"))
 
 
 def _warn_of_wraps(trace: BlockTrace, sms: pd.DataFrame) -> None:

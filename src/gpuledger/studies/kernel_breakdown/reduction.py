@@ -8,9 +8,9 @@ from gpuledger import files
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import one_part
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.transformer.configuration import MODELS
-from gpuledger.studies.kernel_breakdown.parts import one_part
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
@@ -42,7 +42,7 @@ def reduce(
     Returns
     -------
     CaseResult
-        Data: see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`.
+        Data: see :mod:`gpuledger.studies.kernel_breakdown.parts`.
     """
     if "timeline" in case.inputs:
         return _reduce_timeline(case, mirror)

@@ -6,8 +6,9 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts
 from gpuledger.studies.kernel_breakdown import source_model
-from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.shapes import TimeShapes, map_bounds, stack_times
 from gpuledger.studies.kernel_breakdown.source_model import SourceChip, SourceModel

@@ -14,6 +14,7 @@ import pandas as pd
 from gpuledger.errors import InputError, InputWarning, warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts
 from gpuledger.models.time_model.moe import TILES
 from gpuledger.models.time_model.step import predict
 from gpuledger.readers.gpu_identity import another_gpu
@@ -21,7 +22,7 @@ from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_names import classify, parse, short_name
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import join_parts, name_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import name_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
     ACTIVITIES,
@@ -53,7 +54,7 @@ def reduce_timeline(
     Returns
     -------
     CaseResult
-        Data, see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`: ``launches`` (every launch of the
+        Data, see :mod:`gpuledger.studies.kernel_breakdown.parts`: ``launches`` (every launch of the
         step), ``idle`` (times without a kernel) and, with a model, ``unmatched`` (its kernels that were not run).
     Scenario or None
         What was predicted.

@@ -1,7 +1,7 @@
 """Reduce a sweep to its laws and anomalies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import pandas as pd
@@ -9,6 +9,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import CONFIG, Case
+from gpuledger.ledger.parts import join_parts, one_part
 from gpuledger.readers import kernel_names
 from gpuledger.studies.metric_sweep import anomalies, laws, sweeps, unit_switches
 from gpuledger.studies.metric_sweep.measurements import (
@@ -42,20 +43,12 @@ class Sweep:
 
     def to_frame(self) -> pd.DataFrame:
         """Return all parts as one frame, with their names in the column ``part``."""
-        parts = [getattr(self, part.name).assign(part=part.name) for part in fields(self)]
-        frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
-        whole = {name: "Int64" for name in (*VARIABLES, "launches", "points")}
-        return frame.astype({name: kind for name, kind in whole.items() if name in frame})
+        return join_parts(**vars(self))
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Self:
         """Undo :meth:`to_frame`."""
-        return cls(
-            **{
-                name: frame[frame["part"] == name].reindex(columns=list(columns)).reset_index(drop=True)
-                for name, columns in _COLUMNS.items()
-            }
-        )
+        return cls(**{name: one_part(frame, name).reindex(columns=columns) for name, columns in _COLUMNS.items()})
 
 
 _COLUMNS = {
