@@ -81,13 +81,7 @@ class Dataset:
         ]
 
     def case(self, study: str, name: str) -> Case:
-        """Open one case.
-
-        Raises
-        ------
-        InputError
-            An undeclared case, an unknown or missing key, a path outside the dataset's folder.
-        """
+        """Open one case."""
         declared = self.content["studies"].get(study, {})
         if name not in declared:
             remedy = schemas.nearest(name, declared) if declared else f"declare it under studies.{study}"
@@ -163,26 +157,14 @@ class Case:
             known |= names
 
     def path(self, key: str) -> Path:
-        """Return the path of the input file or folder `key`.
-
-        Raises
-        ------
-        InputError
-            If the case does not declare it, or it does not exist.
-        """
+        """Return the path of the input file or folder `key`."""
         if key not in self.inputs:
             raise InputError(self.dataset.file, self.place, f"the key '{key}' is missing", "add the file's path")
         kind = self.schema.get("properties", {}).get(key, {}).get("format")
         return self.present(self.inputs[key], key, "folder" if kind == "folder" else "file")
 
     def present(self, name: str, key: str, kind: str = "file") -> Path:
-        """Return the path of a file or folder that `key` names.
-
-        Raises
-        ------
-        InputError
-            If it does not exist.
-        """
+        """Return the path of a file or folder that `key` names."""
         path = self.dataset.folder / name
         if not (path.is_dir() if kind == "folder" else path.exists()):
             problem = f"the {kind} {path.as_posix()} does not exist"
@@ -287,13 +269,7 @@ class Repository:
 
     @classmethod
     def find(cls, start: str | Path = ".") -> Self:
-        """Find the checkout that `start` lies in, with its own ``config/config.yaml``.
-
-        Raises
-        ------
-        InputError
-            If neither `start` nor a folder above it holds ``Snakefile`` and ``traces/``.
-        """
+        """Find the checkout that `start` lies in, with its own ``config/config.yaml``."""
         start = Path(start).resolve()
         for root in (start, *start.parents):
             if (root / "Snakefile").is_file() and (root / "traces").is_dir():
@@ -302,13 +278,7 @@ class Repository:
         raise InputError(start, "", "no Snakefile and traces/ here or above", remedy)
 
     def check_config(self) -> None:
-        """Check that the studies and cases in ``knobs`` and ``overrides`` exist.
-
-        Raises
-        ------
-        InputError
-            An unknown name, reported with the closest known one.
-        """
+        """Check that the studies and cases in ``knobs`` and ``overrides`` exist."""
         for study in self.config.get("knobs", {}):
             if study not in read_studies():
                 raise InputError(CONFIG, "key knobs", f"unknown key '{study}'", schemas.nearest(study, read_studies()))
@@ -329,13 +299,7 @@ class Repository:
         return sorted(name for name in names if NAME.fullmatch(name))
 
     def dataset(self, name: str) -> Dataset:
-        """Load one dataset.
-
-        Raises
-        ------
-        InputError
-            If it does not exist (reported with the closest name) or is not valid.
-        """
+        """Load one dataset."""
         file = self.root / "traces" / name / "dataset.yaml"
         if not file.is_file():
             remedy = schemas.nearest(name, self.dataset_names())

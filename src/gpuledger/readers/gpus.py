@@ -182,11 +182,6 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
     ----------
     gpus : mapping, optional
         From :func:`read_gpus`; default: the built-in table.
-
-    Raises
-    ------
-    InputError
-        An unknown name; the error lists the nearest ones.
     """
     gpus = read_gpus() if gpus is None else gpus
     if name in gpus:

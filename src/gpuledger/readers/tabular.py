@@ -112,13 +112,7 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
 
 
 def header(path: str | Path) -> list[str]:
-    """Return the column names in the first line; empty where :func:`read_csv` will raise.
-
-    Raises
-    ------
-    InputError
-        More columns than `MOST_COLUMNS`.
-    """
+    """Return the column names in the first line; empty where :func:`read_csv` will raise."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             names = next(csv.reader(file), [])

@@ -81,11 +81,6 @@ def find_ncu(chip: str = "") -> Ncu:
     ----------
     chip : str
         A chip by ncu's name (``gh100``), for which no GPU is needed; default: this machine's GPU.
-
-    Raises
-    ------
-    InputError
-        ncu is missing, too old, or cannot access the driver.
     """
     program = find_program()
     if program is None:

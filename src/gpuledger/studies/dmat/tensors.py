@@ -74,11 +74,6 @@ def declared(case: Case, pages: np.ndarray) -> list[Tensor]:
         Its ``tensors`` have a name and either ``pages`` or ``bytes``, in order of address.
     pages : ndarray of uint64
         Addresses of the touched pages, ascending.
-
-    Raises
-    ------
-    InputError
-        The tensors are larger than what is touched.
     """
     entries = case.inputs["tensors"]
     ends = np.cumsum([entry.get("bytes") or entry["pages"] * PAGE_BYTES for entry in entries])
@@ -167,13 +162,7 @@ def regions(pages: np.ndarray) -> list[Tensor]:
 
 
 def find_trace(path: Path) -> Path:
-    """Return the trace of accesses in a trace directory; a file is returned unchanged.
-
-    Raises
-    ------
-    InputError
-        No trace in it, or several.
-    """
+    """Return the trace of accesses in a trace directory; a file is returned unchanged."""
     if not path.is_dir():
         return path
     found: dict[str, Path] = {}

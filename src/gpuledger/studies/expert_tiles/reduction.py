@@ -44,11 +44,6 @@ def reduce(case: Case, prompt_rows: int = 256, decode_tokens: int = 64) -> CaseR
         ``over_narrower, over_wider``: its rate over that of the next width on either side without, of the same layer
         and tokens (NaN: none within a factor of two). Then the rows of
         :func:`gpuledger.studies.expert_tiles.models.model_rows`, of kind ``model``.
-
-    Raises
-    ------
-    InputError
-        No launch of a Triton kernel.
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     frame, _ = read_moe(case.path("moe"), case.inputs["unit"])

@@ -40,11 +40,6 @@ def read_hardware(case: Case) -> list[Gpu]:
 
     An entry is a GPU id, or a CSV or Excel file in the dataset's folder with the columns of ``resources/gpus.csv``.
     A file adds all of its GPUs, unless other entries name some of them.
-
-    Raises
-    ------
-    InputError
-        An unknown GPU, a missing or invalid file, a GPU listed twice.
     """
     entries = case.inputs["hardware"]
     place = f"{case.place}.hardware"

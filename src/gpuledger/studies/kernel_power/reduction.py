@@ -38,11 +38,6 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     CaseResult
         Data: a row per reading; see :func:`gpuledger.studies.kernel_power.readings.read_readings`, and ``predicted_w``
         (not of attention), ``lookup_w`` (steady, held back only).
-
-    Raises
-    ------
-    InputError
-        No reading, readings beyond the limit, several limits, or too few steady ones below it.
     """
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     known = with_built_in(hardware)

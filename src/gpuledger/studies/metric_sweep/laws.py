@@ -113,11 +113,6 @@ def compare_expected(points: pd.DataFrame, case: Case) -> pd.DataFrame:
     -------
     DataFrame
         :data:`EXPECTED`, one row per point of a declared class and metric.
-
-    Raises
-    ------
-    InputError
-        A class or metric that was not measured, an invalid formula.
     """
     parts = []
     for position, entry in enumerate(case.inputs.get("expected", ())):

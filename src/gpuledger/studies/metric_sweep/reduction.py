@@ -90,13 +90,7 @@ def reduce(
 
 
 def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> Sweep:
-    """Repair units, find anomalies and fit laws.
-
-    Raises
-    ------
-    InputError
-        No size varies by itself; see also :func:`gpuledger.studies.metric_sweep.laws.compare_expected`.
-    """
+    """Repair units, find anomalies and fit laws."""
     points = unit_switches.with_units(points)
     series = sweeps.all_series(unit_switches.with_proofs(of_classes(points)))
     if series.empty:
