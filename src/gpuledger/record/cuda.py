@@ -205,7 +205,7 @@ class LoadedModule:
         self._kernels: dict[str, LoadedKernel] = {}
 
     def kernel(self, name: str) -> LoadedKernel:
-        """Return a kernel by its ``extern "C"`` name, always the same one, which knows how its function is configured."""
+        """Return a kernel by its ``extern "C"`` name, always the same one, which knows how its function is set up."""
         if name not in self._kernels:
             with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
                 self._kernels[name] = LoadedKernel(name, driver().function(self._module, name))

@@ -238,6 +238,8 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
 def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
     """Predict the time of mixture-of-experts layers on one rank.
 
+    The result has ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s, chain_s, moved_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
@@ -247,11 +249,6 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
         kernel's rule).
     dtype : str
         One of `DTYPES`.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s, chain_s, moved_s``.
     """
     s, c = shapes, constants
     weight, activation, precision = DTYPES[dtype]
