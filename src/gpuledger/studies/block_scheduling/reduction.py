@@ -32,15 +32,11 @@ def reduce(
 
     On each SM at most R blocks run at once, in R slots. With starts and ends each sorted, start k + R takes the slot
     that end k freed, and the time between the two is the gap. The sum of gaps does not depend on which block takes
-    which slot.
+    which slot. With measured times, ``gap_free_time`` is what the kernel would take without its gaps, predicted from
+    the trace: to be compared with its variants.
 
     Parameters
     ----------
-    case : Case
-        Its ``trace`` is a ``.bin`` of the probe ``block_sched``. ``kernel`` and ``device`` are texts for titles,
-        ``clock_mhz`` converts the kernel's cycles to time, ``times_ns`` has measured times of the kernel
-        (``original``), of variants of it, and of an ``empty`` kernel. With times, ``gap_free_time`` is what the kernel
-        would take without its gaps, predicted from the trace: to be compared with the variants.
     shown_slots, shown_blocks : int
         How much of one SM's timeline is kept for the figure: slots, and time as a multiple of the mean block's.
     passes : Passes, optional

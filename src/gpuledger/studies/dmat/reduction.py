@@ -59,12 +59,6 @@ def reduce(
 
     Parameters
     ----------
-    case : Case
-        ``trace``: a ``.bin`` of the probe dmat, a ``.dmat``, or a trace directory with one of them. ``tensors``, or
-        else ``tensor_trace`` and ``event_log``, which may lie beside the trace, say whose memory is touched; without
-        them pages are told apart by the gaps between them, and by how often and when they are touched.
-        ``compatible``: make the grid of the script that comes with the traces, count for count. ``kernel``: a text for
-        titles.
     rows, columns : int
         Of the grid: approximate number of rows, largest number of columns. The compatible grid has 101 and 161.
     threads : int, optional

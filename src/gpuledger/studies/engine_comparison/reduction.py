@@ -27,9 +27,6 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        ``measurements``, ``attention``, ``moe`` or ``collectives``: files by name; ``unit``; ``gpu``; optional
-        ``baseline`` (a name), ``unlike`` and ``remarks``.
     least_percent : float
         No difference below this counts, however little noise there is.
 

@@ -28,8 +28,6 @@ def reduce(case: Case, prompt_rows: int = 256, decode_tokens: int = 64) -> CaseR
 
     Parameters
     ----------
-    case : Case
-        ``moe``, a table of measured experts, its ``unit``, ``gpu`` and ``engine``.
     prompt_rows : int
         Rows of each expert from which on a launch counts as a prompt's.
     decode_tokens : int

@@ -31,9 +31,6 @@ def reduce(
 
     Parameters
     ----------
-    case : Case
-        ``model``, ``hardware``, ``phases``; optionally ``parallel``, ``precision``, ``seed_compatible``. Or
-        ``timeline``, a recording; with ``model`` and ``hardware`` its step is predicted, too.
     largest_context, largest_batch : int
         Upper ends of the figures over context (tokens) and batch (requests).
     mirror : path, optional

@@ -27,9 +27,6 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        ``moe``, a table of experts with readings, ``unit``, and optional ``attention``, tables whose readings are only
-        shown; or ``readings``, steady ones; and ``gpu``.
     steady_percent : float
         By how much a reading may differ from the one before it in the same layer.
 

@@ -28,11 +28,6 @@ _IMPOSSIBLE_PERCENT = 120
 def reduce(case: Case) -> CaseResult:
     """Reduce a report, and a baseline if the case has one.
 
-    Parameters
-    ----------
-    case : Case
-        File ``report``; optionally file ``baseline``, ``gpu``, ``shapes`` and ``decimal``.
-
     Raises
     ------
     InputError

@@ -64,8 +64,6 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        A key of `LAYOUTS`, a table; its ``unit``; ``beside``, other frameworks' tables.
     layout : str
         One of `LAYOUTS`.
 

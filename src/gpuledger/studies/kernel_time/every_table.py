@@ -133,8 +133,6 @@ def reduce_tables(case: Case, gpus: Mapping[str, Gpu]) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        ``tables``, a folder of a folder per GPU; ``unit``.
     gpus : mapping of str to Gpu
         By the name of its folder.
 

@@ -72,8 +72,6 @@ def reduce(
 
     Parameters
     ----------
-    case : Case
-        ``measurements`` or ``ncu_csv``; optionally ``observations``, ``expected``, ``metrics``, ``model``.
     kernel_patterns : sequence of mappings
         Additional patterns that classify the kernels of ``ncu_csv``; the case's own come first.
     gemm_classes : sequence of str

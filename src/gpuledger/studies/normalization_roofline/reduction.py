@@ -73,20 +73,6 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        Its ``rows`` has one row per kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
-        ``warm``), ``time_median_ns``, and where known ``time_p5_ns, time_p95_ns, launches, configuration``. The
-        kernel ``copy`` moves the same bytes and is the yardstick; ``optimised``, by default ``one_pass``, names the
-        kernel in question.
-
-        ``ceilings``, optional, has what the GPU reached at most: ``ceiling`` (``copy``, ``multiply_add``,
-        ``launch``), ``cache, moved_bytes, flops`` and times as above. ``element`` is the type of the elements,
-        default ``fp32``. ``gpu``, optional, is its id in
-        ``resources/gpus.csv``. At least one of the two is required.
-
-        Instead of ``rows``, ``benchmark`` with ``kernel``, ``device`` and ``version``: times of Liger-Kernel and of
-        PyTorch's layers; see :func:`gpuledger.studies.normalization_roofline.liger.read_benchmark`. No copy is among
-        them, so that the yardstick is the data sheet's bandwidth.
     large_elements : int
         Shapes with at least as many elements count as large.
 

@@ -32,16 +32,6 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2, pass
 
     Parameters
     ----------
-    case : Case
-        One of
-
-        * ``cdf``, a CSV of the percentage of warps that finished within a number of cycles;
-        * ``trace``, a ``.bin`` of the probe ``block_sched``;
-        * ``progress``, a ``.bin`` of ``program_progress``, or ``pickle``, the same as plain data; with
-          ``flop_per_iteration`` (of a block, between two branches) and ``clock_mhz``. With the ``trace`` of the same
-          launch beside it, speeds are compared with what else ran on the SM.
-
-        ``kernel``, ``blocks`` and ``device`` are texts for titles.
     gain_percent : float
         By how much iterations must become faster to count as a transition.
     tied_iterations : float
