@@ -214,3 +214,8 @@ def by_value(cells: pd.Series, change: Mapping | Callable[[pd.Series], pd.Series
     values = pd.Series(values, name=cells.name)
     changed = values.map(change) if isinstance(change, Mapping) else change(values)
     return changed.take(codes).set_axis(cells.index)
+
+
+def numbers_of(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return columns of rows as numbers."""
+    return {name: rows[name].to_numpy(dtype=float) for name in names}

@@ -58,6 +58,7 @@ from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.models.time_model.triton_tiles import RULES as TRITON_RULES
 from gpuledger.models.time_model.triton_tiles import triton_tiles
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.tabular import by_value
 
 #: By data type: bytes of a weight with its scales, of an activation, and the precision of the products.
 DTYPES: Mapping[str, tuple[float, float, str]] = {
@@ -153,6 +154,12 @@ def started(constants: MoeConstants, kernel: str) -> tuple[MoeConstants, dict[st
     # CUTLASS's products read rows that another kernel has brought into order.
     own = own | _FILLING if constants.tiles in _GATHERING and "cutlass" not in kernel else own
     return with_own(constants, BOUNDS, own)
+
+
+def element_bytes(dtypes: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Return bytes of a weight with its scales and of an activation for each of `DTYPES`."""
+    weight, activation = (by_value(dtypes, {name: of[place] for name, of in DTYPES.items()}) for place in range(2))
+    return weight.to_numpy(dtype=float), activation.to_numpy(dtype=float)
 
 
 def expert_loads(
