@@ -23,7 +23,7 @@ def reduce_source_notebook(case: Case, scenario: Scenario, largest_context: int,
     if model is None:
         problem = f"the source notebook cannot read {scenario.model.name}: it supports identical dense layers only"
         remedy = "choose another model, or remove this key"
-        raise InputError(case.dataset.file, f"{case.place}.seed_compatible", problem, remedy)
+        raise InputError(case.dataset.file, f"{case.place}.source_notebook", problem, remedy)
     unknown = sorted(phase for phase, given in scenario.phases.items() if not source_model.has_phase(phase, given))
     if unknown:
         what = "neither prefix caches nor drafts" if unknown[0] in source_model.PHASES else f"no phase '{unknown[0]}'"
