@@ -18,7 +18,7 @@ from gpuledger.models.transformer.blocks import Experts
 from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
-from gpuledger.models.transformer.layer_kinds import read_layers
+from gpuledger.models.transformer.layers import read_layers
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.newer_families import NOT_MODELLED
 from gpuledger.models.transformer.precision import Precision
