@@ -92,8 +92,7 @@ def quantity_names(case: Case, table: pd.DataFrame, columns: Sequence[str]) -> l
     for row, name in enumerate(names):
         if name in names[:row]:
             problem = f"two rows would both be called '{name}' in summary.json"
-            remedy = f"make their {', '.join(columns)} differ in letters or digits"
-            raise InputError(case.dataset.file, case.place, problem, remedy)
+            raise case.error("", problem, f"make their {', '.join(columns)} differ in letters or digits")
     return names
 
 

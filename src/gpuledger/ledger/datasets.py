@@ -42,8 +42,7 @@ class Dataset:
         schemas.check(content, schemas.packaged(__package__, "dataset"), file)
         for study in content["studies"]:
             if study not in read_studies():
-                remedy = schemas.nearest(study, read_studies())
-                raise InputError(file, "key studies", f"unknown key '{study}'", remedy)
+                raise InputError(file, "key studies", f"unknown key '{study}'", schemas.nearest(study, read_studies()))
         return cls(file, content)
 
     @property
@@ -111,6 +110,10 @@ class Case:
         """Where ``dataset.yaml`` declares the case."""
         return f"key studies.{self.study}.{self.name}"
 
+    def error(self, key: str, problem: str, remedy: str) -> InputError:
+        """Return an error in what ``dataset.yaml`` says of the case under `key`, or in all of it."""
+        return InputError(self.dataset.file, f"{self.place}.{key}" if key else self.place, problem, remedy)
+
     def check_paths(self, file: str | Path, place: str) -> None:
         """Refuse impossible paths, paths outside the dataset's folder and pipes, as errors in `file` at `place`."""
         for key, value, _ in _path_values(self.inputs, self.schema):
@@ -159,7 +162,7 @@ class Case:
     def path(self, key: str) -> Path:
         """Return the path of the input file or folder `key`."""
         if key not in self.inputs:
-            raise InputError(self.dataset.file, self.place, f"the key '{key}' is missing", "add the file's path")
+            raise self.error("", f"the key '{key}' is missing", "add the file's path")
         kind = self.schema.get("properties", {}).get(key, {}).get("format")
         return self.present(self.inputs[key], key, "folder" if kind == "folder" else "file")
 
@@ -167,8 +170,7 @@ class Case:
         """Return the path of a file or folder that `key` names."""
         path = self.dataset.folder / name
         if not (path.is_dir() if kind == "folder" else path.exists()):
-            problem = f"the {kind} {path.as_posix()} does not exist"
-            raise InputError(self.dataset.file, f"{self.place}.{key}", problem, "put it there, or correct the path")
+            raise self.error(key, f"the {kind} {path.as_posix()} does not exist", "put it there, or correct the path")
         return path
 
     def declaration(self) -> dict:
@@ -274,8 +276,7 @@ class Repository:
         for root in (start, *start.parents):
             if (root / "Snakefile").is_file() and (root / "traces").is_dir():
                 return cls(root, schemas.load_yaml(root / "config" / "config.yaml"))
-        remedy = "start in a checkout of gpuledger"
-        raise InputError(start, "", "no Snakefile and traces/ here or above", remedy)
+        raise InputError(start, "", "no Snakefile and traces/ here or above", "start in a checkout of gpuledger")
 
     def check_config(self) -> None:
         """Check that the studies and cases in ``knobs`` and ``overrides`` exist."""
@@ -302,8 +303,7 @@ class Repository:
         """Load one dataset."""
         file = self.root / "traces" / name / "dataset.yaml"
         if not file.is_file():
-            remedy = schemas.nearest(name, self.dataset_names())
-            raise InputError(file, "", f"there is no dataset '{name}'", remedy)
+            raise InputError(file, "", f"there is no dataset '{name}'", schemas.nearest(name, self.dataset_names()))
         found = file.stat()
         return _loaded(file, found.st_mtime_ns, found.st_size)
 

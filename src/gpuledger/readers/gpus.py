@@ -353,9 +353,8 @@ def _check_magnitudes(path: Path, place: str, gpu: Gpu, units: Mapping[str, str]
         (f"the peak over {named['dram']}", peak / gpu.dram_bytes_per_s, PLAUSIBLE["balance"], "FLOP/byte"),
     ):
         if not low <= value <= high:
-            problem = f"{what} is {value:.4g} {unit}, not within {low:.4g} … {high:.4g}"
             remedy = "correct the unit or the value, or give the reason in identity_exception"
-            raise InputError(path, place, problem, remedy)
+            raise InputError(path, place, f"{what} is {value:.4g} {unit}, not within {low:.4g} … {high:.4g}", remedy)
 
 
 def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
@@ -380,5 +379,4 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
         try:
             return {name: replace(gpu, file=path) for name, gpu in _read_table(table).items()}
         except InputError as error:
-            place = error.place.replace("line ", "row ", 1)
-            raise InputError(path, place, error.problem, error.remedy) from None
+            raise InputError(path, error.place.replace("line ", "row ", 1), error.problem, error.remedy) from None

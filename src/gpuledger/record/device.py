@@ -144,9 +144,8 @@ def check_alone() -> None:
             pid, memory, program = (cell.strip() for cell in row[:3])
             others.append(f"{program.rpartition('/')[2] or 'a process'} (pid {pid}, {memory})")
     if others:
-        problem = f"another process is on the GPU: {', '.join(others[:3])}"
         remedy = "wait for it to end or stop it, or choose another GPU with CUDA_VISIBLE_DEVICES"
-        raise InputError("GPU", selected_device(), problem, remedy)
+        raise InputError("GPU", selected_device(), f"another process is on the GPU: {', '.join(others[:3])}", remedy)
 
 
 def _in_smi() -> str:

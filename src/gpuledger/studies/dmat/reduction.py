@@ -105,8 +105,7 @@ def reduce(
         except ZeroDivisionError:
             size = f"{upstream.pages.size} pages and {upstream.max_clock} cycles"
             problem = f"the compatible grid divides by zero on {size}"
-            remedy = "leave out compatible: it needs 99 pages and 159 cycles"
-            raise InputError(case.dataset.file, f"{case.place}.compatible", problem, remedy) from None
+            raise case.error("compatible", problem, "leave out compatible: it needs 99 pages and 159 cycles") from None
         counts = accesses.count(upstream, layout.plan)
         if survey.unsaved:
             counts.cells[layout.plan.lines_of[0], 0] += survey.unsaved

@@ -80,7 +80,7 @@ def declared(case: Case, pages: np.ndarray) -> list[Tensor]:
     if ends[-1] > pages.size * PAGE_BYTES:
         problem = f"{-(-int(ends[-1]) // PAGE_BYTES):,} pages are declared, and {pages.size:,} are touched"
         remedy = "leave out what the kernel does not touch, and give pages instead of bytes where a part is not touched"
-        raise InputError(case.dataset.file, f"{case.place}.tensors", problem, remedy)
+        raise case.error("tensors", problem, remedy)
     found, start = [], 0
     for entry, end in zip(entries, ends.tolist(), strict=True):
         first, last = (int(pages[at // PAGE_BYTES]) + at % PAGE_BYTES for at in (start, end - 1))

@@ -146,19 +146,18 @@ def _expert_tile(rows: pd.DataFrame) -> int:
 
 def _scenario(case: Case, step: TimelineStep, mirror: str | Path | None) -> Scenario | None:
     """Read what to predict: the phase that the case declares, else the one that the annotation states."""
-    file = case.dataset.file
     if "model" not in case.inputs:
         if given := [key for key in _PREDICTED if key in case.inputs]:
             problem, remedy = f"'{given[0]}' without a model", "add model, or leave it out"
-            raise InputError(file, f"{case.place}.{given[0]}", problem, remedy)
+            raise case.error(given[0], problem, remedy)
         return None
     if "hardware" not in case.inputs:
-        raise InputError(file, case.place, "a model without hardware", "add hardware: [GPU id]")
+        raise case.error("", "a model without hardware", "add hardware: [GPU id]")
     phases = case.inputs.get("phases") or _phases(step.name)
     if len(phases) != 1:
         problem = "several phases for one step" if phases else "the recording does not say what the step computes"
         remedy = "declare one: phases: {prefill: {batch: 1, input: 1024}} or {decode: {batch: 1, context: 1024}}"
-        raise InputError(file, f"{case.place}.phases", problem, remedy)
+        raise case.error("phases", problem, remedy)
     return read_scenario(replace(case, inputs={**case.inputs, "phases": phases}), mirror)
 
 

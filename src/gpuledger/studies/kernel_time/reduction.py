@@ -60,8 +60,7 @@ def reduce(case: Case) -> CaseResult:
         (``_fp8``), those of operators the operator's name as prefix.
     """
     if case.inputs.get("unit") == RATE and "measurements" not in case.inputs:
-        remedy = "give the unit of the times"
-        raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for measurements of GEMMs", remedy)
+        raise case.error("unit", f"{RATE} is for measurements of GEMMs", "give the unit of the times")
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     known = with_built_in(hardware)
     if "tables" in case.inputs:
@@ -216,8 +215,8 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
     frame["region_order"] = (elements >= middle).astype(int)
     calls = case.inputs.get("empty_call_us", {})
     if strange := sorted(set(calls) - set(frame["operator"])):
-        place = f"{case.place}.empty_call_us.{strange[0]}"
-        raise InputError(case.dataset.file, place, "there is no table of this operator", "remove it, or add the table")
+        place = f"empty_call_us.{strange[0]}"
+        raise case.error(place, "there is no table of this operator", "remove it, or add the table")
     values = {}
     for operator, rows in frame.groupby("operator", sort=False):
         if rows["law"].iloc[0] == "gemm":

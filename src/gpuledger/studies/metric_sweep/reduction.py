@@ -6,7 +6,6 @@ from typing import Self
 
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import CONFIG, Case
 from gpuledger.ledger.parts import join_parts, one_part
@@ -93,7 +92,7 @@ def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> S
     series = sweeps.all_series(unit_switches.with_proofs(of_classes(points)))
     if series.empty:
         problem = f"no two points differ in one of {', '.join(VARIABLES)} alone"
-        raise InputError(case.dataset.file, case.place, problem, "measure at several sizes of one of them")
+        raise case.error("", problem, "measure at several sizes of one of them")
     switches = unit_switches.find(series)
     points = unit_switches.repair(points, switches)
     classes, kernels = of_classes(points).drop(columns="kernel_name"), of_kernels(points)

@@ -94,8 +94,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         remedy = "add the kernel's times, or name another one with optimised:"
         raise InputError(case.path("rows"), "column kernel", problem, remedy)
     if COPY in optimised:
-        problem = "the copy sets the roof, and is no kernel in question"
-        raise InputError(case.dataset.file, f"{case.place}.optimised", problem, "name another kernel")
+        raise case.error("optimised", "the copy sets the roof, and is no kernel in question", "name another kernel")
     ceilings = None
     if "ceilings" in case.inputs:
         ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
@@ -104,12 +103,11 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         gpu = gpus.find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     data_sheet = [provenance.describe_file(gpus.TABLE, gpus.TABLE.parents[1])] if gpu else []
     if ceilings is None and gpu is None:
-        problem = "neither ceilings nor gpu is given, so there is no roof"
-        raise InputError(case.dataset.file, case.place, problem, "add one of them")
+        raise case.error("", "neither ceilings nor gpu is given, so there is no roof", "add one of them")
     copied = (rows["kernel"] == COPY) & (rows["cache"] == "cold")
     if gpu is None and not copied.any() and not ceilings.query("ceiling == @COPY and cache == 'cold'").size:
         problem = "neither rows nor ceilings have a copy with a cold cache, and there is no gpu, so there is no roof"
-        raise InputError(case.dataset.file, case.place, problem, "add one of them")
+        raise case.error("", problem, "add one of them")
     element_bytes = ELEMENT_BYTES[case.inputs.get("element", "fp32")]
     rows = _with_rates(rows, element_bytes, optimised)
     if gpu:
@@ -117,9 +115,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         ratio = rows["bandwidth_byte_per_s"].where(large).max() / gpu.dram_bytes_per_s
         if ratio > IMPOSSIBLE:
             problem = f"a large input moves {ratio:.3g} times as fast as the data sheet of {gpu.name} allows"
-            raise InputError(
-                case.dataset.file, case.place, problem, "correct the unit of the times, the element or the gpu"
-            )
+            raise case.error("", problem, "correct the unit of the times, the element or the gpu")
     if gpu and not (rows["kernel"] == COPY).any():
         share = 100 * rows["bandwidth_byte_per_s"] / gpu.dram_bytes_per_s
         rows = rows.drop(columns="copy_share_percent").assign(data_sheet_share_percent=share)
