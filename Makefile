@@ -53,9 +53,7 @@ bench: env ## time the workflow, the readers and the models; write results/bench
 	$(BIN)/python benchmarks/inputs.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/scaling_laws.py --draws 100 --extrap install
-	$(BIN)/python benchmarks/transformer.py
-	$(BIN)/python benchmarks/gemm_time.py
-	$(BIN)/python benchmarks/kernel_breakdown.py
+	$(BIN)/python benchmarks/models.py
 
 RUNS ?= 2000
 SEED ?= 1

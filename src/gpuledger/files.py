@@ -57,8 +57,7 @@ def check_writable(folder: str | Path) -> None:
             raise OSError(errno.ENOSPC, f"the disk has {free:,} bytes free", str(folder))
     except OSError as error:
         problem = f"no file can be made here ({error.strerror})"
-        remedy = REMEDIES.get(error.errno, "give a folder that can be written")
-        raise InputError(folder, "", problem, remedy) from None
+        raise InputError(folder, "", problem, REMEDIES.get(error.errno, "give a folder that can be written")) from None
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -40,8 +40,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
             raise yaml.constructor.ConstructorError(None, None, "a key is not a plain name", key.start_mark)
         if key.tag != "tag:yaml.org,2002:merge":
             if key.value in seen:
-                problem = f"duplicate key '{key.value}'"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key '{key.value}'", key.start_mark)
             seen.add(key.value)
     loader.flatten_mapping(node)
     # Keys are names: `on` and `8.0` stay as written.
@@ -89,9 +88,8 @@ def _check_bounds(file: str | Path, text: str) -> None:
     sizes, open_nodes = {}, []
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if getattr(event, "tag", None):
-            place = f"line {event.start_mark.line + 1}"
             problem = f"not valid YAML: the tag {event.tag} asks for a type"
-            raise InputError(file, place, problem, "write the value without it")
+            raise InputError(file, f"line {event.start_mark.line + 1}", problem, "write the value without it")
         if isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append([event.anchor, 0])
             if len(open_nodes) > DEEPEST:

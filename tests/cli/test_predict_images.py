@@ -8,7 +8,7 @@ import pytest
 from own_cases import own_case, reduced, refused
 
 from gpuledger.cli.predict_report import COLUMNS
-from gpuledger.studies.kernel_breakdown import split_parts
+from gpuledger.ledger.parts import split_parts
 
 run, predict = (partial(call, "predict") for call in (command_line.run, command_line.table))
 

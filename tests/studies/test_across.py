@@ -7,11 +7,11 @@ import pytest
 
 from gpuledger.ledger import across, figures
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.parts import join_parts
 from gpuledger.ledger.study import read_studies
 from gpuledger.studies.block_scheduling import across as block_scheduling
 from gpuledger.studies.dmat import across as dmat
 from gpuledger.studies.kernel_breakdown import across as kernel_breakdown
-from gpuledger.studies.kernel_breakdown.parts import join_parts
 from gpuledger.studies.kernel_profile import across as kernel_profile
 from gpuledger.studies.kernel_time import across as kernel_time
 from gpuledger.studies.normalization_roofline import across as normalization
@@ -60,7 +60,7 @@ def test_published_tails_of_warps_are_the_headline():
     for (blocks, kind), tail in tails.items():
         points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, tail]}
         about = {"kernel": "GEMM", "blocks": blocks, "tail_ratio": tail}
-        cases.append(result(pd.DataFrame(points), kind, "a", kind, **about))
+        cases.append(result(join_parts(point=pd.DataFrame(points)), kind, "a", kind, **about))
     text = words(warp_scheduling.draw(warp_scheduling.choose(cases)))
     assert "a tail of 25 instead of 8 % (GEMM)" in text
     assert "24.7 % published 30.0 % simulated" in text
@@ -69,7 +69,9 @@ def test_published_tails_of_warps_are_the_headline():
 def test_cases_without_a_kernel_s_name_are_called_as_they_are():
     """The figures ended in a KeyError, and with them every figure across datasets."""
     points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, 0.2]}
-    mine = [result(pd.DataFrame(points), "d", f"mine_{i}", "recorded", tail_ratio=0.2) for i in range(9)]
+    mine = [
+        result(join_parts(point=pd.DataFrame(points)), "d", f"mine_{i}", "recorded", tail_ratio=0.2) for i in range(9)
+    ]
     text = words(warp_scheduling.draw(warp_scheduling.choose(mine)))
     assert "all blocks, tail 20.0 % recorded" in text and "mine_3" in text and "mine_4" not in text
     cells = pd.DataFrame({"tensor": ["a", "a"], "row": [0, 1], "column": [0, 9], "accesses": [1, 2]})
@@ -87,7 +89,7 @@ def test_figures_without_room_for_all_say_how_many_there_are():
     cells = pd.DataFrame({"tensor": ["a"], "row": [0], "column": [0], "accesses": [1]})
     grid = {"rows": 1, "columns": 1, "compatible": "no", "column_cycles": 1, "max_clock": 5}
     for module, frame, about, what in (
-        (warp_scheduling, pd.DataFrame(points), {"tail_ratio": 0.2}, "kernels"),
+        (warp_scheduling, join_parts(point=pd.DataFrame(points)), {"tail_ratio": 0.2}, "kernels"),
         (dmat, cells, grid, "timelines"),
     ):
         cases = [result(frame, "d", f"mine_{i}", "recorded", **about) for i in range(9)]

@@ -21,6 +21,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import figures, tables, viewer
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.parts import split_parts
 from gpuledger.ledger.provenance import caption
 from gpuledger.models.deployment import Deployment, Speculation, passes
 from gpuledger.models.deployment.memory import fits
@@ -29,7 +30,7 @@ from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, Precision, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies import open_case
-from gpuledger.studies.kernel_breakdown import formatting, source_model, split_parts
+from gpuledger.studies.kernel_breakdown import formatting, source_model
 from gpuledger.studies.kernel_breakdown.deployment_figures import keep_apart
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
@@ -541,8 +542,8 @@ def test_own_model_and_own_hardware_in_excel(ask):
         ({"precision": {"weights": "fp9"}}, "mine.precision: there is no number format 'fp9'"),
         ({"parallel": {"tensor": 5}}, "mine.parallel"),
         ({"parallel": {"tensr": 5}}, "did you mean 'tensor'?"),
-        ({"seed_compatible": True, "model": "Mixtral-8x7B-v0.1"}, "the source notebook cannot read Mixtral-8x7B-v0.1"),
-        ({"seed_compatible": True, "phases": {"mixed": [{"new": 1}]}}, "the source notebook has no phase 'mixed'"),
+        ({"source_notebook": True, "model": "Mixtral-8x7B-v0.1"}, "the source notebook cannot read Mixtral-8x7B-v0.1"),
+        ({"source_notebook": True, "phases": {"mixed": [{"new": 1}]}}, "the source notebook has no phase 'mixed'"),
     ],
 )
 def test_invalid_cases_are_one_line_with_their_place(ask, case, message):

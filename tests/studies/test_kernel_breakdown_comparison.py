@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from own_cases import own_case, reduced, refused
 from recordings import Recording
 
+from gpuledger.ledger.parts import split_parts
 from gpuledger.models.simulate.timeline import write_timeline
-from gpuledger.studies.kernel_breakdown import split_parts
 from gpuledger.studies.kernel_breakdown.comparison import BETWEEN, IDLE
 from gpuledger.studies.kernel_breakdown.comparison_figures import changes, compared_table, component_table
 from gpuledger.studies.kernel_breakdown.timeline_activity import busy, divided_times, length

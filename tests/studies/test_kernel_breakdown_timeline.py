@@ -16,12 +16,12 @@ from recordings import Recording
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.parts import split_parts
 from gpuledger.ledger.provenance import sources
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.readers.timelines import read_timeline
-from gpuledger.studies.kernel_breakdown import split_parts
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
     explain_idle,
     length,

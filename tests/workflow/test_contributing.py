@@ -27,14 +27,14 @@ def test_a_new_study_answers_a_dataset(with_study):
     described = re.search(r"^```yaml\n(studies:\n.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M | re.S)
     content = {"title": "t", "kind": "recorded", "source": "measured by me", "license": "CC0-1.0"}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content) + described[1])
-    claim = {"id": "time", "case": "empty_kernel", "quantity": "time_median", "value": 2.5, "unit": "us"}
+    claim = {"id": "time", "case": "first", "quantity": "time_median", "value": 2.5, "unit": "us"}
     claim |= {"tolerance": 0.1, "source": "where it is printed"}
     (with_study / "resources/claims/launch_latency.yaml").write_text(yaml.safe_dump({"claims": [claim]}))
     targets = ("launch_latency", "results/tables/scorecard.csv")
     alone = ("datasets=[mine]", "datasets_online=[]")
     done = snakemake(with_study, *targets, "--config", *alone, forked=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    results = with_study / "results/mine/launch_latency/empty_kernel"
+    results = with_study / "results/mine/launch_latency/first"
     assert (results / "figure.pdf").is_file()
     assert "It takes 2.55 µs in the median" in (results / "summary.json").read_text("utf-8")
     card = (with_study / "results/tables/scorecard.csv").read_text("utf-8")

@@ -18,16 +18,13 @@ class Found:
     device: str = ""  # the GPU that the file itself names
 
     @property
+    def size(self) -> str:
+        """The size of the file, in words."""
+        from gpuledger.ledger.case_result import size_text
+
+        return size_text(self.path.stat().st_size)
+
+    @property
     def studies(self) -> list[str]:
         """The studies that can use it."""
         return sorted(self.cases)
-
-
-def size_of(path: Path) -> str:
-    """Return the size of a file in words."""
-    size = float(path.stat().st_size)
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

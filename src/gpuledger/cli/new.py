@@ -139,13 +139,7 @@ def new_study(name: str) -> None:
 
 
 def make_study(name: str) -> list[Path]:
-    """Make the files of a new study in the checkout that the working folder is in; return their paths in it.
-
-    Raises
-    ------
-    InputError
-        If the name cannot name a study, or one of the files is there already.
-    """
+    """Make the files of a new study in the checkout that the working folder is in; return their paths in it."""
     import nbformat
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -1,6 +1,6 @@
 """Files that Neutrino leaves behind: what they are, and which studies can use them."""
 
-from gpuledger.cli.found import Found, size_of
+from gpuledger.cli.found import Found
 
 #: Files of a trace's folder beside its results.
 PARTS = {"event.log", "process.log", "kernel.info", "probe.toml", "tensor.trace"}
@@ -15,7 +15,7 @@ def trace(found: Found) -> None:
     found.format = f"Neutrino trace {opened.version}"
     grid, block = ("×".join(map(str, size)) for size in (opened.grid, opened.block))
     sections = ", ".join(f"{part.bytes_per_unit} bytes a {part.level}" for part in opened.sections)
-    found.content = f"grid {grid}, block {block}, {size_of(found.path)}: {sections}"
+    found.content = f"grid {grid}, block {block}, {found.size}: {sections}"
     part = opened.sections[0] if opened.sections else None
     fitting = [tool for tool, about in TOOLS.items() if part and about.fits(part.level, part.bytes_per_unit)]
     studies = {"block_sched": ("block_scheduling", "warp_scheduling"), "dmat": ("dmat",)}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuledger.cli import probe_files
-from gpuledger.cli.found import Found, size_of
+from gpuledger.cli.found import Found
 from gpuledger.cli.tables import find_table, nearly_a_table
 from gpuledger.cli.unread import OTHER, explain
 from gpuledger.errors import InputError, InputWarning
@@ -149,7 +149,7 @@ def _text(found: Found, head: bytes) -> None:
     columns = {cell.strip().strip('"') for cell in first.split(",")}
     title, cases = find_table(columns, found.path.name)
     if cases:
-        found.format, found.content, found.cases = title, f"{len(columns)} columns, {size_of(found.path)}", cases
+        found.format, found.content, found.cases = title, f"{len(columns)} columns, {found.size}", cases
     elif {"name", "sms"} <= columns:
         _data_sheets(found)
     elif title := find_report(text):
@@ -208,7 +208,7 @@ def _ncu(found: Found) -> None:
     if missing:
         found.content += f"; not recorded: {', '.join(missing)}"
     if next(parts, None) is not None:
-        found.content = f"{size_of(found.path)}, first {found.content}"
+        found.content = f"{found.size}, first {found.content}"
 
 
 def _json(found: Found, head: bytes) -> None:
@@ -226,7 +226,7 @@ def _json(found: Found, head: bytes) -> None:
         else:
             found.problems.append("the file is truncated: it does not end as JSON")
         return
-    found.format, found.content = "JSON", size_of(found.path)
+    found.format, found.content = "JSON", found.size
     if found.path.stat().st_size > WHOLE_BYTES:
         return
     try:
@@ -283,7 +283,7 @@ def _title_of_timeline(head: bytes) -> str | None:
 
 
 def _set_timeline(found: Found, title: str) -> None:
-    found.format, found.content = title, size_of(found.path)
+    found.format, found.content = title, found.size
     found.cases["kernel_breakdown"] = {"timeline": found.path.name}
 
 
@@ -322,7 +322,7 @@ def _gzip(found: Found) -> None:
         found.problems.append(f"the archive is damaged ({error})")
         return
     if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
-        found.format, found.content = "JSON, compressed", size_of(found.path)
+        found.format, found.content = "JSON, compressed", found.size
         if title := _title_of_timeline(head):
             _set_timeline(found, f"{title}, compressed")
             _count_kernels(found, packed=20)

@@ -65,8 +65,8 @@ def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
 def print_comparison(result: CaseResult, as_json: bool) -> None:
     """Print what :func:`gpuledger.studies.kernel_breakdown.comparison.compare` found."""
     from gpuledger.ledger.case_result import brief
+    from gpuledger.ledger.parts import one_part
     from gpuledger.studies.kernel_breakdown.comparison_figures import SMALL, compared_table, component_table
-    from gpuledger.studies.kernel_breakdown.parts import one_part
 
     if as_json:
         names = ("before_time", "after_time", "pairs_shorter_percent", "time_is", "finding")

@@ -87,19 +87,12 @@ def slug(words: str) -> str:
 
 
 def quantity_names(case: Case, table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Name the rows of a table for the summary, after the cells in `columns`.
-
-    Raises
-    ------
-    InputError
-        If two rows would have the same name.
-    """
+    """Name the rows of a table for the summary, after the cells in `columns`."""
     names = ["_".join(slug(str(cell)) for cell in row) for row in table[list(columns)].itertuples(index=False)]
     for row, name in enumerate(names):
         if name in names[:row]:
             problem = f"two rows would both be called '{name}' in summary.json"
-            remedy = f"make their {', '.join(columns)} differ in letters or digits"
-            raise InputError(case.dataset.file, case.place, problem, remedy)
+            raise case.error("", problem, f"make their {', '.join(columns)} differ in letters or digits")
     return names
 
 

@@ -42,8 +42,7 @@ class Dataset:
         schemas.check(content, schemas.packaged(__package__, "dataset"), file)
         for study in content["studies"]:
             if study not in read_studies():
-                remedy = schemas.nearest(study, read_studies())
-                raise InputError(file, "key studies", f"unknown key '{study}'", remedy)
+                raise InputError(file, "key studies", f"unknown key '{study}'", schemas.nearest(study, read_studies()))
         return cls(file, content)
 
     @property
@@ -81,13 +80,7 @@ class Dataset:
         ]
 
     def case(self, study: str, name: str) -> Case:
-        """Open one case.
-
-        Raises
-        ------
-        InputError
-            An undeclared case, an unknown or missing key, a path outside the dataset's folder.
-        """
+        """Open one case."""
         declared = self.content["studies"].get(study, {})
         if name not in declared:
             remedy = schemas.nearest(name, declared) if declared else f"declare it under studies.{study}"
@@ -116,6 +109,10 @@ class Case:
     def place(self) -> str:
         """Where ``dataset.yaml`` declares the case."""
         return f"key studies.{self.study}.{self.name}"
+
+    def error(self, key: str, problem: str, remedy: str) -> InputError:
+        """Return an error in what ``dataset.yaml`` says of the case under `key`, or in all of it."""
+        return InputError(self.dataset.file, f"{self.place}.{key}" if key else self.place, problem, remedy)
 
     def check_paths(self, file: str | Path, place: str) -> None:
         """Refuse impossible paths, paths outside the dataset's folder and pipes, as errors in `file` at `place`."""
@@ -163,30 +160,17 @@ class Case:
             known |= names
 
     def path(self, key: str) -> Path:
-        """Return the path of the input file or folder `key`.
-
-        Raises
-        ------
-        InputError
-            If the case does not declare it, or it does not exist.
-        """
+        """Return the path of the input file or folder `key`."""
         if key not in self.inputs:
-            raise InputError(self.dataset.file, self.place, f"the key '{key}' is missing", "add the file's path")
+            raise self.error("", f"the key '{key}' is missing", "add the file's path")
         kind = self.schema.get("properties", {}).get(key, {}).get("format")
         return self.present(self.inputs[key], key, "folder" if kind == "folder" else "file")
 
     def present(self, name: str, key: str, kind: str = "file") -> Path:
-        """Return the path of a file or folder that `key` names.
-
-        Raises
-        ------
-        InputError
-            If it does not exist.
-        """
+        """Return the path of a file or folder that `key` names."""
         path = self.dataset.folder / name
         if not (path.is_dir() if kind == "folder" else path.exists()):
-            problem = f"the {kind} {path.as_posix()} does not exist"
-            raise InputError(self.dataset.file, f"{self.place}.{key}", problem, "put it there, or correct the path")
+            raise self.error(key, f"the {kind} {path.as_posix()} does not exist", "put it there, or correct the path")
         return path
 
     def declaration(self) -> dict:
@@ -287,28 +271,15 @@ class Repository:
 
     @classmethod
     def find(cls, start: str | Path = ".") -> Self:
-        """Find the checkout that `start` lies in, with its own ``config/config.yaml``.
-
-        Raises
-        ------
-        InputError
-            If neither `start` nor a folder above it holds ``Snakefile`` and ``traces/``.
-        """
+        """Find the checkout that `start` lies in, with its own ``config/config.yaml``."""
         start = Path(start).resolve()
         for root in (start, *start.parents):
             if (root / "Snakefile").is_file() and (root / "traces").is_dir():
                 return cls(root, schemas.load_yaml(root / "config" / "config.yaml"))
-        remedy = "start in a checkout of gpuledger"
-        raise InputError(start, "", "no Snakefile and traces/ here or above", remedy)
+        raise InputError(start, "", "no Snakefile and traces/ here or above", "start in a checkout of gpuledger")
 
     def check_config(self) -> None:
-        """Check that the studies and cases in ``knobs`` and ``overrides`` exist.
-
-        Raises
-        ------
-        InputError
-            An unknown name, reported with the closest known one.
-        """
+        """Check that the studies and cases in ``knobs`` and ``overrides`` exist."""
         for study in self.config.get("knobs", {}):
             if study not in read_studies():
                 raise InputError(CONFIG, "key knobs", f"unknown key '{study}'", schemas.nearest(study, read_studies()))
@@ -329,17 +300,10 @@ class Repository:
         return sorted(name for name in names if NAME.fullmatch(name))
 
     def dataset(self, name: str) -> Dataset:
-        """Load one dataset.
-
-        Raises
-        ------
-        InputError
-            If it does not exist (reported with the closest name) or is not valid.
-        """
+        """Load one dataset."""
         file = self.root / "traces" / name / "dataset.yaml"
         if not file.is_file():
-            remedy = schemas.nearest(name, self.dataset_names())
-            raise InputError(file, "", f"there is no dataset '{name}'", remedy)
+            raise InputError(file, "", f"there is no dataset '{name}'", schemas.nearest(name, self.dataset_names()))
         found = file.stat()
         return _loaded(file, found.st_mtime_ns, found.st_size)
 

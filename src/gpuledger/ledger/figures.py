@@ -20,7 +20,14 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FuncFormatter, LogFormatter, LogFormatterSciNotation, LogLocator, NullLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogFormatter,
+    LogFormatterSciNotation,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 from matplotlib.transforms import Bbox
 
 from gpuledger import files
@@ -167,6 +174,19 @@ def set_magnitudes(axis: Axis, low: float, high: float, most: int) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 20 * low else (1,), numticks=most))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
+
+
+def draw_identity(axes: Axes, ends: np.ndarray, percent: float) -> None:
+    """Draw the diagonal of logarithmic axes from and to the same ends, and around it a band of errors."""
+    low, high = (ends * (1 + sign * percent / 100) for sign in (-1, 1))
+    axes.fill_between(ends, low, high, color=PALE, linewidth=0)
+    axes.plot(ends, ends, color=BLACK, linewidth=0.6)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    for axis in (axes.xaxis, axes.yaxis):
+        # Of less than a decade, powers of ten would be too few.
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 class _Magnitudes(LogFormatter):

@@ -62,6 +62,26 @@ class View:
     guides: Sequence[Guide] = field(default_factory=tuple)
 
 
+def of_ratios(
+    what: str,
+    measured: pd.Series,
+    ratio: pd.Series,
+    group: pd.Series,
+    fields: Mapping[str, Any],
+    colors: Mapping[str, str],
+    labels: tuple[str, str],
+    percent: int,
+) -> View:
+    """Return ratios of predicted to measured values over the measured ones; a band of errors is within `percent`."""
+    ends = (measured.min() / 2, measured.max() * 2)
+    guides = [Guide("exact", ends, (1, 1))]
+    for sign, at in (("+", 1 + percent / 100), ("−", 1 - percent / 100)):
+        guides.append(Guide(f"{sign}{percent} %", ends, (at, at), dashed=True))
+    marks = pd.DataFrame({"x": measured, "y": ratio, "group": group, "weight": np.abs(np.log(ratio))})
+    x, y = (Axis(label, log=True) for label in labels)
+    return View("points", what, marks, fields, colors, x, y, guides)
+
+
 def of_case(study: str, result: CaseResult) -> View | None:
     """Return the view that a study has of a result; None if it has none."""
     name = f"gpuledger.studies.{study}.view"

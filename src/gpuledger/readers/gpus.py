@@ -182,11 +182,6 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
     ----------
     gpus : mapping, optional
         From :func:`read_gpus`; default: the built-in table.
-
-    Raises
-    ------
-    InputError
-        An unknown name; the error lists the nearest ones.
     """
     gpus = read_gpus() if gpus is None else gpus
     if name in gpus:
@@ -358,9 +353,8 @@ def _check_magnitudes(path: Path, place: str, gpu: Gpu, units: Mapping[str, str]
         (f"the peak over {named['dram']}", peak / gpu.dram_bytes_per_s, PLAUSIBLE["balance"], "FLOP/byte"),
     ):
         if not low <= value <= high:
-            problem = f"{what} is {value:.4g} {unit}, not within {low:.4g} … {high:.4g}"
             remedy = "correct the unit or the value, or give the reason in identity_exception"
-            raise InputError(path, place, problem, remedy)
+            raise InputError(path, place, f"{what} is {value:.4g} {unit}, not within {low:.4g} … {high:.4g}", remedy)
 
 
 def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
@@ -385,5 +379,4 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
         try:
             return {name: replace(gpu, file=path) for name, gpu in _read_table(table).items()}
         except InputError as error:
-            place = error.place.replace("line ", "row ", 1)
-            raise InputError(path, place, error.problem, error.remedy) from None
+            raise InputError(path, error.place.replace("line ", "row ", 1), error.problem, error.remedy) from None

@@ -101,11 +101,6 @@ def read_served(path: Path) -> list[ServedRun]:
     """Read the runs in a file, or in all files of a folder that hold such results: ``.json``, ``.jsonl``, else text.
 
     Of several runs, those without completed requests, lengths or times are left out, with one warning.
-
-    Raises
-    ------
-    InputError
-        No run, or none that can be read.
     """
     refused: list[InputError] = []
     if path.is_dir():

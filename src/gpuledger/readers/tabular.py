@@ -112,13 +112,7 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
 
 
 def header(path: str | Path) -> list[str]:
-    """Return the column names in the first line; empty where :func:`read_csv` will raise.
-
-    Raises
-    ------
-    InputError
-        More columns than `MOST_COLUMNS`.
-    """
+    """Return the column names in the first line; empty where :func:`read_csv` will raise."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             names = next(csv.reader(file), [])
@@ -220,3 +214,8 @@ def by_value(cells: pd.Series, change: Mapping | Callable[[pd.Series], pd.Series
     values = pd.Series(values, name=cells.name)
     changed = values.map(change) if isinstance(change, Mapping) else change(values)
     return changed.take(codes).set_axis(cells.index)
+
+
+def numbers_of(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return columns of rows as numbers."""
+    return {name: rows[name].to_numpy(dtype=float) for name in names}

@@ -14,13 +14,7 @@ MOST_ROWS, MOST_COLUMNS = 10_000, 200
 
 
 def first_sheet(path: Path, table: Path) -> Path:
-    """Write the first sheet of a workbook to the CSV `table`, without the empty rows and columns at its end.
-
-    Raises
-    ------
-    InputError
-        A file that does not exist, is no workbook, or unpacks to more than `LARGEST_BYTES`.
-    """
+    """Write the first sheet of a workbook to the CSV `table`, without the empty rows and columns at its end."""
     if not path.is_file():
         raise InputError(path, "", "the file does not exist", "put it there, or correct the path")
     try:

@@ -26,13 +26,7 @@ MOST_BYTES = 2**28
 
 
 def parse_shape(text: str) -> tuple[int, int]:
-    """Return rows and columns of an fp16 tensor from ``4096x4096``.
-
-    Raises
-    ------
-    InputError
-        It is something else, not a multiple of what a block fills, or too large to trace.
-    """
+    """Return rows and columns of an fp16 tensor from ``4096x4096``."""
     match = re.fullmatch(r"([1-9]\d{0,9})x([1-9]\d{0,9})", text)
     if not match:
         raise InputError("gpuledger.record", "--shape", f"{text!r} is not a shape", "write ROWSxCOLUMNS: 4096x4096")

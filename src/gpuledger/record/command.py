@@ -321,8 +321,7 @@ def run_whole(
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
     except OSError as error:
         signal.signal(signal.SIGINT, handler)
-        remedy = "correct the command"
-        raise InputError(command[0], "", f"it cannot be started ({error.strerror})", remedy) from None
+        raise InputError(command[0], "", f"it cannot be started ({error.strerror})", "correct the command") from None
     ended = "by itself"
     try:
         try:

@@ -50,13 +50,7 @@ class CudaDevice:
 
 
 def open_device() -> CudaDevice:
-    """Select the first visible GPU and describe it.
-
-    Raises
-    ------
-    InputError
-        The driver or the GPU is missing.
-    """
+    """Select the first visible GPU and describe it."""
     with named_errors("device 0", "check the driver with nvidia-smi"):
         api = driver()
         handle = api.device(0)
@@ -182,11 +176,6 @@ class LoadedKernel:
         grid, block : int or up to three
         *arguments
             Device arrays, and NumPy scalars of exactly the declared types (``np.int32(n)``).
-
-        Raises
-        ------
-        InputError
-            CUDA rejects the launch.
         """
         with named_errors(self.name, "check grid, block and shared memory"):
             self._set_shared(shared_bytes)
@@ -216,13 +205,7 @@ class LoadedModule:
         self._kernels: dict[str, LoadedKernel] = {}
 
     def kernel(self, name: str) -> LoadedKernel:
-        """Return a kernel by its ``extern "C"`` name, always the same one, which knows how its function is configured.
-
-        Raises
-        ------
-        InputError
-            The module has no such kernel.
-        """
+        """Return a kernel by its ``extern "C"`` name, always the same one, which knows how its function is set up."""
         if name not in self._kernels:
             with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
                 self._kernels[name] = LoadedKernel(name, driver().function(self._module, name))

@@ -121,11 +121,6 @@ def time_in_turn(
         Warm-up time, so that the clocks have settled.
     capture : callable
         From launches and a stream to a function that replays them; see :func:`capture_graph`.
-
-    Raises
-    ------
-    InputError
-        A CUDA error, such as out of memory.
     """
     with cuda.named_errors("timing", "run it alone on the GPU"):
         stream = driver().stream()  # the default stream cannot be captured

@@ -61,11 +61,6 @@ def selected_device() -> str:
     """The GPU to use, in CUDA's notation: the first of CUDA_VISIBLE_DEVICES, else number 0.
 
     It is a number, a UUID or its beginning (``GPU-8932f937``), or a MIG instance (``MIG-…``).
-
-    Raises
-    ------
-    InputError
-        CUDA_VISIBLE_DEVICES hides every GPU.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     # To CUDA, an empty variable means no GPU, and a name that it does not know hides this and all later GPUs.
@@ -83,13 +78,7 @@ def select_device() -> None:
 
 @cache
 def find_device() -> Device:
-    """Find the GPU to use.
-
-    Raises
-    ------
-    InputError
-        No driver, no GPU, or a driver that does not respond.
-    """
+    """Find the GPU to use."""
     # nvidia-smi describes a part of a GPU only as a whole.
     if selected_device().startswith("MIG-") or shutil.which("nvidia-smi") is None:
         return _ask_library()
@@ -143,13 +132,7 @@ def describe_state() -> dict[str, str]:
 
 
 def check_alone() -> None:
-    """Check that no other process uses the GPU, which would distort times and take memory that ncu needs.
-
-    Raises
-    ------
-    InputError
-        The processes that use it.
-    """
+    """Check that no other process uses the GPU, which would distort times and take memory that ncu needs."""
     try:
         rows = _call("--query-compute-apps=pid,used_memory,process_name", "--format=csv,noheader")
     except InputError as error:
@@ -161,9 +144,8 @@ def check_alone() -> None:
             pid, memory, program = (cell.strip() for cell in row[:3])
             others.append(f"{program.rpartition('/')[2] or 'a process'} (pid {pid}, {memory})")
     if others:
-        problem = f"another process is on the GPU: {', '.join(others[:3])}"
         remedy = "wait for it to end or stop it, or choose another GPU with CUDA_VISIBLE_DEVICES"
-        raise InputError("GPU", selected_device(), problem, remedy)
+        raise InputError("GPU", selected_device(), f"another process is on the GPU: {', '.join(others[:3])}", remedy)
 
 
 def _in_smi() -> str:

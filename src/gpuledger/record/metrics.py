@@ -123,13 +123,7 @@ def for_purposes(
 
 
 def capability_of(chip: str) -> str:
-    """Return the compute capability of a chip by ncu's name; ``gh100`` has ``9.0``.
-
-    Raises
-    ------
-    InputError
-        It is not in :data:`TABLE`.
-    """
+    """Return the compute capability of a chip by ncu's name; ``gh100`` has ``9.0``."""
     with open(TABLE, encoding="utf-8", newline="") as handle:
         known = {row["chip"]: row["compute_capability"] for row in csv.DictReader(handle)}
     if chip not in known:
@@ -158,11 +152,6 @@ def flop_metrics(compute_capability: str, known: Collection[str]) -> tuple[list[
         Full names, sorted.
     missing : list of str
         Metrics that the table lists for the chip and this ncu does not know; older versions lack tensor operations.
-
-    Raises
-    ------
-    InputError
-        ncu lacks fadd, fmul or ffma.
     """
     with open(TABLE, encoding="utf-8", newline="") as handle:
         listed = [row["metric"] for row in csv.DictReader(handle) if row["compute_capability"] == compute_capability]

@@ -55,13 +55,7 @@ class Compared:
 
 
 def record_neutrino(folder: str | Path) -> Recorded:
-    """Run every kernel with each probe of both kinds, and once more with Neutrino's ``--benchmark``.
-
-    Raises
-    ------
-    InputError
-        Neutrino fails or writes no trace; see :class:`gpuledger.record.probes.launch.Runner`.
-    """
+    """Run every kernel with each probe of both kinds, and once more with Neutrino's ``--benchmark``."""
     folder, runner = Path(folder), Runner(cuda.open_device())
     compared, cases = [], {}
     for name, size in SIZES.items():
@@ -90,13 +84,7 @@ def record_neutrino(folder: str | Path) -> Recorded:
 
 
 def run_neutrino(folder: Path, probe: str, workload: str, size: int, *options: str) -> neutrino.TraceDirectory:
-    """Run a workload under Neutrino and open the trace directory that it writes below `folder`.
-
-    Raises
-    ------
-    InputError
-        It fails, or there is no trace directory.
-    """
+    """Run a workload under Neutrino and open the trace directory that it writes below `folder`."""
     program = shutil.which("neutrino") or "neutrino"
     target = [sys.executable, "-m", "gpuledger.record.probes.plain", workload, str(size)]
     failure = None

@@ -107,8 +107,7 @@ def record_normalization(folder: str | Path) -> Recorded:
         cases[f"measured{suffix}"] = {"rows": f"rows{suffix}.csv", **shared, **which}
     if not cases:
         problem = f"no kernel is right: {'; '.join([*wrong, *failed.values()][:1])}"
-        remedy = "report the GPU and CUDA version"
-        raise InputError("normalization.cu", "", problem, remedy)
+        raise InputError("normalization.cu", "", problem, "report the GPU and CUDA version")
     others = [row for name, rows in parts.items() if name.partition("_")[0] not in kernels.ELEMENTS for row in rows]
     write_rows(target / "ceilings.csv", others, CEILING_COLUMNS)
     shutil.rmtree(target / "parts")

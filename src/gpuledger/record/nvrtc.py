@@ -51,13 +51,7 @@ def _load() -> ctypes.CDLL:
 
 
 def version() -> str:
-    """Return the version of NVRTC: ``13.0``.
-
-    Raises
-    ------
-    InputError
-        NVRTC is not installed.
-    """
+    """Return the version of NVRTC: ``13.0``."""
     major, minor = c_int(), c_int()
     _load().nvrtcVersion(byref(major), byref(minor))
     return f"{major.value}.{minor.value}"

@@ -81,11 +81,6 @@ def find_ncu(chip: str = "") -> Ncu:
     ----------
     chip : str
         A chip by ncu's name (``gh100``), for which no GPU is needed; default: this machine's GPU.
-
-    Raises
-    ------
-    InputError
-        ncu is missing, too old, or cannot access the driver.
     """
     program = find_program()
     if program is None:
@@ -93,8 +88,7 @@ def find_ncu(chip: str = "") -> Ncu:
     said = _run([program, "--version"], _QUERY_SECONDS)[1]
     match = re.search(r"Version (\d+(?:\.\d+)+)", said)
     if not match:
-        problem = f"instead of a version it prints {failures.last_words(said)!r}"
-        raise InputError("ncu", "--version", problem, _INSTALL)
+        raise InputError("ncu", "--version", f"instead of a version it prints {failures.last_words(said)!r}", _INSTALL)
     version = match[1]
     if _numbers(version)[: len(OLDEST)] < OLDEST:
         problem = f"version {version} is too old: at least {'.'.join(map(str, OLDEST))} is needed"

@@ -75,13 +75,7 @@ class Recording:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the folder against other processes that record into it.
-
-        Raises
-        ------
-        InputError
-            Another process holds the lock.
-        """
+        """Lock the folder against other processes that record into it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.folder, os.O_RDONLY)
         try:
@@ -174,13 +168,7 @@ class Recording:
             self._save()
 
     def belong_to(self, device: Mapping[str, Any]) -> None:
-        """Check that all parts are from this GPU; a local dataset starts over on another GPU.
-
-        Raises
-        ------
-        InputError
-            A recording that is not local is from another GPU.
-        """
+        """Check that all parts are from this GPU; a local dataset starts over on another GPU."""
         others = [name for name, part in self.parts.items() if part["device"]["name"] != device["name"]]
         if others and self.kind != "local":
             problem = f"the folder holds a recording from {self.parts[others[0]]['device']['name']}"

@@ -63,13 +63,7 @@ class Tools:
     errors: Mapping[str, str]  # tracebacks of ``torch`` and ``nvrtc`` if they do not work with the GPU
 
     def used(self, needs: Collection[str]) -> dict[str, str]:
-        """Return the versions of the given requirements.
-
-        Raises
-        ------
-        InputError
-            A requirement that does not work, with its remedy.
-        """
+        """Return the versions of the given requirements."""
         for need in needs:
             if need in self.errors:
                 raise _failure(self.errors[need], need)
@@ -163,13 +157,7 @@ def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
 
 
 def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) -> Recorded:
-    """Run :mod:`gpuledger.record.subprocess_part`, with its output shown, and return the result from its answer.
-
-    Raises
-    ------
-    InputError
-        The part's own error, or an explanation of any other failure.
-    """
+    """Run :mod:`gpuledger.record.subprocess_part`, with its output shown, and return the result from its answer."""
     status = _run(command, place, seconds, capture=False).returncode
     try:
         found = json.loads(answer.read_text("utf-8"))

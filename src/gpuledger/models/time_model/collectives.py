@@ -123,6 +123,8 @@ def collective_terms(
 ) -> dict[str, np.ndarray]:
     """Predict the time of collectives by fitted constants.
 
+    The result has ``time_s`` and the terms ``launch_s`` (latencies) and ``link_s``.
+
     Parameters
     ----------
     gpu : Gpu
@@ -132,11 +134,6 @@ def collective_terms(
     message_bytes, devices : float arrays of shape (collectives,)
     most_devices : int
         Among how many the constants were measured: among more, bandwidth is that among so many.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s`` (latencies) and ``link_s``.
     """
     c = constants
     sent = sent_bytes(operation, message_bytes, devices)

@@ -140,16 +140,13 @@ def started(constants: DecodeConstants) -> tuple[DecodeConstants, dict[str, tupl
 def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Predict the time of attention of one new token of each request, or of a few.
 
+    The result has ``time_s`` and the terms ``launch_s, block_s, compute_s, dram_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         As for :func:`gpuledger.models.time_model.prefill_law.prefill_terms`. Several tokens of a request share the
         blocks that read its cache.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, block_s, compute_s, dram_s``.
     """
     s, c = shapes, constants
     if c.pattern in decode_latent.STARTS:

@@ -77,16 +77,13 @@ def started(constants: EncoderConstants) -> tuple[EncoderConstants, dict[str, tu
 def encoder_terms(gpu: Gpu, constants: EncoderConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Predict the time of attention between all tokens of each request.
 
+    The result has ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``requests``; ``tokens``, of each; ``heads``; ``head_dim``; ``value_bytes``, of an element of q, k, v;
         ``peak``, the matrix units' rate (FLOP/s).
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s``.
     """
     s, c, l2 = shapes, constants, l2_of(gpu)
     rows, keys, parts, merged, resident = encoder_tiles.tiles_of(c.pattern, gpu, s, c.query_tile, c.key_tile)

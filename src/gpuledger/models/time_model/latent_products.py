@@ -41,15 +41,12 @@ def product_terms(
 ) -> dict[str, np.ndarray]:
     """Predict the time of products of one launch after another with the same weights.
 
+    The result has ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``tokens, columns, depth`` of each head's product, and ``heads``.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s``.
     """
     sizes = [shapes[name].astype(np.int64) for name in ("tokens", "columns", "depth", "heads")]
     l2 = l2_of(gpu)._replace(bytes_per_s=constants.stream_bytes_per_clock * gpu.sms * gpu.clock_hz)

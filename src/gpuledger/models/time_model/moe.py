@@ -58,6 +58,7 @@ from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.models.time_model.triton_tiles import RULES as TRITON_RULES
 from gpuledger.models.time_model.triton_tiles import triton_tiles
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.tabular import by_value
 
 #: By data type: bytes of a weight with its scales, of an activation, and the precision of the products.
 DTYPES: Mapping[str, tuple[float, float, str]] = {
@@ -155,6 +156,12 @@ def started(constants: MoeConstants, kernel: str) -> tuple[MoeConstants, dict[st
     return with_own(constants, BOUNDS, own)
 
 
+def element_bytes(dtypes: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Return bytes of a weight with its scales and of an activation for each of `DTYPES`."""
+    weight, activation = (by_value(dtypes, {name: of[place] for name, of in DTYPES.items()}) for place in range(2))
+    return weight.to_numpy(dtype=float), activation.to_numpy(dtype=float)
+
+
 def expert_loads(
     tokens: np.ndarray | int, chosen: np.ndarray | int, experts: int, ranks: int, power: float | None = None
 ) -> np.ndarray:
@@ -238,6 +245,8 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
 def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
     """Predict the time of mixture-of-experts layers on one rank.
 
+    The result has ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s, chain_s, moved_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
@@ -247,11 +256,6 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
         kernel's rule).
     dtype : str
         One of `DTYPES`.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s, chain_s, moved_s``.
     """
     s, c = shapes, constants
     weight, activation, precision = DTYPES[dtype]

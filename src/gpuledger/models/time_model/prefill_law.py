@@ -103,6 +103,8 @@ def started(
 def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Predict the time of causal attention over whole prompts.
 
+    The result has ``time_s`` and the terms ``launch_s, compute_s, block_s, dram_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
@@ -111,11 +113,6 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
         KV heads; ``copied_values``, those of them that the kernel also copies there of a new token (default: all);
         ``window`` (0: none); ``value_bytes`` and ``cache_bytes``, of an element of q, k, v and of the cache;
         ``peak``, the matrix units' rate (FLOP/s).
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, block_s, dram_s``.
     """
     s, c = shapes, constants
     rows, keys, packed, parts = prefill_tiles.tiles_of(c.pattern, gpu, s, packed_heads(c.packing, s, gpu), c.query_tile)

@@ -53,7 +53,7 @@ BOUNDS = {
 
 
 def quantise_terms(gpu: Gpu, constants: QuantiseConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Predict the time of quantising activations.
+    """Predict the time of quantising activations: ``time_s`` and the terms ``launch_s, step_s, row_s, l2_s, dram_s``.
 
     Parameters
     ----------
@@ -61,11 +61,6 @@ def quantise_terms(gpu: Gpu, constants: QuantiseConstants, shapes: Mapping[str, 
         ``tokens``, the rows; ``columns``, the values of a row; ``live_bytes``, what a launch needs in L2 of a value at
         once: it and its result, and what a chain of operators leaves in between; ``second_reads``, 1 where a row is
         read again after its scale was found, else 0.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, step_s, row_s, l2_s, dram_s``.
     """
     c = constants
     values = shapes["tokens"] * shapes["columns"]

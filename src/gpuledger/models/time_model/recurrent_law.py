@@ -138,15 +138,12 @@ def convolution_terms(
 ) -> dict[str, np.ndarray]:
     """Predict the time of a causal convolution, over a prompt or of a decode step.
 
+    The result has ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``requests``; ``tokens`` (new, of each), ``channels`` and ``span``, the tokens that a result depends on.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, l2_s, dram_s``.
     """
     s, c = shapes, constants
     moved = convolution_bytes(s)
@@ -171,7 +168,7 @@ def convolution_bytes(shapes: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def update_terms(gpu: Gpu, constants: UpdateConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Predict the time of updating states by one token or a few.
+    """Predict the time of updating states by one token or a few: ``time_s`` and the terms ``launch_s, l2_s, dram_s``.
 
     Parameters
     ----------
@@ -179,11 +176,6 @@ def update_terms(gpu: Gpu, constants: UpdateConstants, shapes: Mapping[str, np.n
         ``requests``; ``tokens`` (new, of each); ``heads`` and ``key_heads``, of values and of queries and keys;
         ``key_dim, value_dim``; ``decays`` of a token; ``read_state_bytes, written_state_bytes`` of a value of the
         state; optional ``layers`` that follow each other, each with its own states.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, l2_s, dram_s``.
     """
     dram_s, l2_s = _memory_s(gpu, constants, update_bytes(shapes), layers=shapes.get("layers", 1.0))
     launch_s = constants.launch_s + constants.step_s * shapes["tokens"]
@@ -202,15 +194,12 @@ def update_bytes(shapes: Mapping[str, np.ndarray]) -> np.ndarray:
 def chunked_terms(gpu: Gpu, constants: ChunkedConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Predict the time of the gated delta rule over whole prompts.
 
+    The result has ``time_s`` and the terms ``launch_s, chain_s, compute_s, l2_s, dram_s``.
+
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``requests, tokens, heads, key_dim, value_dim`` as for :func:`update_terms`.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, chain_s, compute_s, l2_s, dram_s``.
     """
     s, c = shapes, constants
     chains, chunks = s["requests"] * s["heads"], np.ceil(s["tokens"] / CHUNK)

@@ -64,8 +64,7 @@ class TrainingRun:
             problem = f"it has no peak of {self.precision}; it has {', '.join(self.gpu.precisions)}"
             raise InputError(self.gpu.file, f"GPU {self.gpu.name}", problem, "use another")
         if self.tokens > MAX_TOKENS:
-            problem = f"{self.tokens:,} tokens in a pass"
-            raise InputError(name, "micro_batch", problem, f"use at most {MAX_TOKENS:,}")
+            raise InputError(name, "micro_batch", f"{self.tokens:,} tokens in a pass", f"use at most {MAX_TOKENS:,}")
         if self.gpus > NODE and not self.network_bytes_per_s > 0:
             problem = f"{self.gpus} GPUs are more than one node of {NODE}, and the network between nodes is not given"
             remedy = "give the bandwidth of a node: --network, or network_gbit_per_s in a table"

@@ -18,7 +18,7 @@ from gpuledger.models.transformer.blocks import Experts
 from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
-from gpuledger.models.transformer.layer_kinds import read_layers
+from gpuledger.models.transformer.layers import read_layers
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.newer_families import NOT_MODELLED
 from gpuledger.models.transformer.precision import Precision
@@ -268,8 +268,7 @@ def _from_hub(source: str, mirror: Path | None) -> Path:
         return file
     except errors.GatedRepoError as error:
         problem = "the model is gated: the hub requires that you accept its licence"
-        remedy = f"accept it on the model's page and set HF_TOKEN, or {remedy}"
-        raise InputError(source, "", problem, remedy) from error
+        raise InputError(source, "", problem, f"accept it on the model's page and set HF_TOKEN, or {remedy}") from error
     except errors.RepositoryNotFoundError as error:
         problem = "the hub has no such model, or it is private"
         raise InputError(source, "", problem, "correct the id, or set HF_TOKEN") from error

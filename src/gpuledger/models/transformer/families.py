@@ -6,11 +6,22 @@ and vLLM.
 """
 
 from gpuledger.models.transformer import attention_rules as attention
-from gpuledger.models.transformer import family_rules as rules
+from gpuledger.models.transformer import feed_forward_rules as ffn
 from gpuledger.models.transformer import recurrent_rules as recurrent
 from gpuledger.models.transformer.family import ModelFamily
-from gpuledger.models.transformer.family_rules import dense, no_window, window_every_second, window_everywhere
+from gpuledger.models.transformer.feed_forward_rules import dense
 from gpuledger.models.transformer.newer_families import NEWER
+from gpuledger.models.transformer.window_rules import (
+    no_window,
+    window_but_every_nth,
+    window_every_second,
+    window_everywhere,
+    window_if_used,
+    window_of_chunks,
+    window_of_exaone,
+    window_of_last,
+    window_of_mimo_v2,
+)
 
 ACTIVATIONS = frozenset(
     {"silu", "swish", "relu", "relu2", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu"}
@@ -51,12 +62,12 @@ _NEMOTRON = {"hidden_act": "relu2", "partial_rotary_factor": 0.5}
 _ERNIE = dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "use_bias") | {"tied": True}
 _QWEN = {
     "defaults": {"num_key_value_heads": 32, "sliding_window": 4096},
-    "window": rules.window_if_used(lambda i, first: i >= first),
+    "window": window_if_used(lambda i, first: i >= first),
 }
 _QWEN3 = ModelFamily(**_QWEN, ffn=dense, qk_norm="head")
 _QWEN3_MOE = ModelFamily(
-    rules.window_if_used(lambda i, first: True),
-    rules.sparse_steps(shared=False),
+    window_if_used(lambda i, first: True),
+    ffn.sparse_steps(shared=False),
     {"num_key_value_heads": 4, "sliding_window": 4096},
     {"use_qk_norm": True},
     qk_norm="head",
@@ -85,11 +96,11 @@ _FALCON_NAMES = {
 }
 _COHERE = {"tied": True, "parallel": 1}
 _MINIMAX_M3 = ModelFamily(
-    no_window, rules.minimax_m3, {"attention_bias": False}, qk_norm="head", attention=attention.minimax_m3
+    no_window, ffn.minimax_m3, {"attention_bias": False}, qk_norm="head", attention=attention.minimax_m3
 )
 _STEP = ModelFamily(
     window_every_second,
-    rules.step,
+    ffn.step,
     {"num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 11264},
     {"use_qkv_bias": False},
     qk_norm="head",
@@ -97,7 +108,7 @@ _STEP = ModelFamily(
     renamed=_STEP_NAMES,
 )
 _DEEPSEEK_V4 = ModelFamily(
-    no_window, rules.deepseek_v4, attention=attention.compressed, residuals="hyper", fixed={"attention_bias": False}
+    no_window, ffn.deepseek_v4, attention=attention.compressed, residuals="hyper", fixed={"attention_bias": False}
 )
 
 FAMILIES = {
@@ -105,12 +116,12 @@ FAMILIES = {
     **dict.fromkeys(("mistral", "ministral", "ministral3"), _MISTRAL),
     "seed_oss": ModelFamily(no_window, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
     "mixtral": ModelFamily(
-        window_everywhere, rules.all_routed("num_local_experts"), {"num_key_value_heads": 8}, _NO_BIAS, False, False
+        window_everywhere, ffn.all_routed("num_local_experts"), {"num_key_value_heads": 8}, _NO_BIAS, False, False
     ),
     "qwen2": ModelFamily(**_QWEN, ffn=dense, qkv_bias=True, out_bias=False),
     "qwen2_moe": ModelFamily(
-        rules.window_if_used(lambda i, first: i % 2 == 0 and i < first),
-        rules.sparse_steps(shared=True),
+        window_if_used(lambda i, first: i % 2 == 0 and i < first),
+        ffn.sparse_steps(shared=True),
         {"num_key_value_heads": 16, "sliding_window": 4096, "qkv_bias": True},
         qkv_bias="qkv_bias",
         out_bias=False,
@@ -123,18 +134,16 @@ FAMILIES = {
     "qwen3_vl_moe_text": _QWEN3_MOE,
     "qwen3_5_text": ModelFamily(no_window, dense, _QWEN35, qk_norm="head", attention=recurrent.with_delta),
     "qwen3_5_moe_text": ModelFamily(
-        no_window, rules.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=recurrent.with_delta
+        no_window, ffn.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=recurrent.with_delta
     ),
     "qwen3_next": ModelFamily(
         no_window,
-        rules.sparse_steps(shared=True),
+        ffn.sparse_steps(shared=True),
         {**_QWEN35, "partial_rotary_factor": 0.25},
         qk_norm="head",
         attention=recurrent.with_delta,
     ),
-    "llama4_text": ModelFamily(
-        rules.window_of_chunks, rules.llama4, {"num_key_value_heads": 8}, attention=attention.llama4
-    ),
+    "llama4_text": ModelFamily(window_of_chunks, ffn.llama4, {"num_key_value_heads": 8}, attention=attention.llama4),
     "gpt2": ModelFamily(
         no_window,
         dense,
@@ -157,10 +166,10 @@ FAMILIES = {
         post_norms=True,
         **_GEMMA,
     ),
-    "gemma3_text": ModelFamily(rules.window_but_every_nth, dense, _GEMMA3, post_norms=True, qk_norm="head", **_GEMMA),
+    "gemma3_text": ModelFamily(window_but_every_nth, dense, _GEMMA3, post_norms=True, qk_norm="head", **_GEMMA),
     "gpt_oss": ModelFamily(
         window_every_second,
-        rules.all_routed("num_local_experts", bias=True),
+        ffn.all_routed("num_local_experts", bias=True),
         {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
         sinks=True,
     ),
@@ -172,15 +181,15 @@ FAMILIES = {
         out_bias=False,
         stored_fused=True,
     ),
-    "deepseek_v2": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=False), attention=attention.latent),
-    "deepseek_v3": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.latent),
-    "glm4_moe_lite": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.latent),
-    "deepseek_v32": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.sparse_latent),
-    "glm_moe_dsa": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.sparse_latent),
+    "deepseek_v2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=attention.latent),
+    "deepseek_v3": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
+    "glm4_moe_lite": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
+    "deepseek_v32": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.sparse_latent),
+    "glm_moe_dsa": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.sparse_latent),
     # GLM-4.5: experts as DeepSeek-V3's.
     "glm4_moe": ModelFamily(
         no_window,
-        rules.deepseek(router_bias=True),
+        ffn.deepseek(router_bias=True),
         {"partial_rotary_factor": 0.5, "num_key_value_heads": 8},
         out_bias=False,
         attention=attention.optional_norm,
@@ -194,13 +203,13 @@ FAMILIES = {
         single="hybrid_override_pattern",
         renamed={"mlp_hidden_act": "hidden_act", "attention_head_dim": "head_dim"},
     ),
-    "kimi_k2": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.latent),
-    "minimax_m2": ModelFamily(no_window, rules.minimax, {"attention_bias": False}, qk_norm="full"),
+    "kimi_k2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
+    "minimax_m2": ModelFamily(no_window, ffn.minimax, {"attention_bias": False}, qk_norm="full"),
     "minimax_m3": _MINIMAX_M3,
     "minimax_m3_vl_text": _MINIMAX_M3,
     "gemma4_text": ModelFamily(
-        rules.window_but_every_nth,
-        rules.gemma4,
+        window_but_every_nth,
+        ffn.gemma4,
         _GEMMA4,
         post_norms=True,
         qk_norm="head",
@@ -210,8 +219,8 @@ FAMILIES = {
         **_GEMMA,
     ),
     "mimo_v2_flash": ModelFamily(
-        rules.window_of_mimo_v2,
-        rules.mimo_v2,
+        window_of_mimo_v2,
+        ffn.mimo_v2,
         {"head_dim": 192, "v_head_dim": 128, "sliding_window": 128},
         out_bias=False,
         attention=attention.mimo_v2,
@@ -222,7 +231,7 @@ FAMILIES = {
     "deepseek_ref": _DEEPSEEK_V4,
     "kimi_linear": ModelFamily(
         no_window,
-        rules.kimi_linear,
+        ffn.kimi_linear,
         {"num_expert_group": 1},
         attention=recurrent.kimi_linear,
         residuals="blocks",
@@ -236,11 +245,11 @@ FAMILIES = {
     # Their norms follow the blocks, which takes the same kernels.
     "olmo2": ModelFamily(no_window, dense, qk_norm="full"),
     "olmo3": ModelFamily(
-        rules.window_but_every_nth, dense, {"sliding_window": 4096, "sliding_window_pattern": 4}, qk_norm="full"
+        window_but_every_nth, dense, {"sliding_window": 4096, "sliding_window_pattern": 4}, qk_norm="full"
     ),
     "falcon": ModelFamily(
         no_window,
-        rules.dense_falcon,
+        ffn.dense_falcon,
         {"multi_query": True, "hidden_act": "gelu"},
         {"alibi": False, "parallel_attn": True},
         mlp_bias="attention_bias",
@@ -255,7 +264,7 @@ FAMILIES = {
     "cohere": ModelFamily(no_window, dense, attention=attention.cohere, **_COHERE),
     # Command-A: only layers with a window have RoPE.
     "cohere2": ModelFamily(
-        rules.window_but_every_nth,
+        window_but_every_nth,
         dense,
         {"sliding_window": 4096, "sliding_window_pattern": 4},
         attention=attention.cohere,
@@ -285,11 +294,11 @@ FAMILIES = {
         parallel=1,
     ),
     "smollm3": ModelFamily(no_window, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),
-    "dots1": ModelFamily(rules.window_of_last, rules.deepseek(router_bias=True), qk_norm="head"),
+    "dots1": ModelFamily(window_of_last, ffn.deepseek(router_bias=True), qk_norm="head"),
     # The bias of its LM head is not counted.
-    "phimoe": ModelFamily(window_everywhere, rules.all_routed("num_local_experts"), norm_bias=True),
-    **dict.fromkeys(("olmoe", "flex_olmo"), ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full")),
-    "mistral4": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=False), attention=attention.latent),
+    "phimoe": ModelFamily(window_everywhere, ffn.all_routed("num_local_experts"), norm_bias=True),
+    **dict.fromkeys(("olmoe", "flex_olmo"), ModelFamily(no_window, ffn.all_routed("num_experts"), qk_norm="full")),
+    "mistral4": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=attention.latent),
     "cwm": ModelFamily(window_everywhere, dense, mlp_bias="mlp_bias"),
     "arcee": ModelFamily(no_window, dense, {"hidden_act": "relu2"}, mlp_bias="mlp_bias", gated=False),
     "apertus": ModelFamily(no_window, dense, {"hidden_act": "xielu"}, _APERTUS, qk_norm="head", gated=False),
@@ -298,23 +307,23 @@ FAMILIES = {
     "glm": ModelFamily(no_window, dense, **_GLM),
     "glm4": ModelFamily(no_window, dense, post_norms=True, **_GLM),
     "solar_open": ModelFamily(
-        no_window, rules.deepseek(router_bias=True), {"num_key_value_heads": 8}, attention=attention.optional_norm
+        no_window, ffn.deepseek(router_bias=True), {"num_key_value_heads": 8}, attention=attention.optional_norm
     ),
     # Its norms follow the blocks, which takes the same kernels; with windows, only those layers have RoPE.
-    "exaone4": ModelFamily(rules.window_of_exaone, dense, qk_norm="head", attention=attention.rope_with_window),
+    "exaone4": ModelFamily(window_of_exaone, dense, qk_norm="head", attention=attention.rope_with_window),
     **dict.fromkeys(
         ("hunyuan_v1_dense", "hunyuan_v1_moe"),
-        ModelFamily(no_window, rules.hunyuan, fixed=_NO_BIAS, qk_norm="head", attention=attention.hunyuan),
+        ModelFamily(no_window, ffn.hunyuan, fixed=_NO_BIAS, qk_norm="head", attention=attention.hunyuan),
     ),
     "ernie4_5": ModelFamily(no_window, dense, **_ERNIE),
     "ernie4_5_moe": ModelFamily(
         no_window,
-        rules.ernie,
+        ffn.ernie,
         **_ERNIE,
         renamed={"moe_num_experts": "n_routed_experts", "moe_k": "num_experts_per_tok"},
     ),
-    **dict.fromkeys(("granitemoe", "granitemoeshared"), ModelFamily(no_window, rules.granite, scaled_embedding=True)),
-    "granitemoehybrid": ModelFamily(no_window, rules.granite, attention=recurrent.granite, scaled_embedding=True),
+    **dict.fromkeys(("granitemoe", "granitemoeshared"), ModelFamily(no_window, ffn.granite, scaled_embedding=True)),
+    "granitemoehybrid": ModelFamily(no_window, ffn.granite, attention=recurrent.granite, scaled_embedding=True),
     "bamba": ModelFamily(
         no_window, dense, _BAMBA, {"attention_bias": False, "mlp_bias": False}, attention=recurrent.bamba
     ),
@@ -323,7 +332,7 @@ FAMILIES = {
         ("bailing_moe", "bailing_moe_v2"),
         ModelFamily(
             no_window,
-            rules.bailing,
+            ffn.bailing,
             qkv_bias="use_qkv_bias",
             out_bias="use_bias",
             attention=attention.optional_norm,

@@ -149,11 +149,6 @@ def by_module(
         Names or patterns; an empty format: unquantised. Of several formats of a kernel's parts, the widest counts.
     precision : Precision
         Of the model: formats that are the same are left out.
-
-    Raises
-    ------
-    InputError
-        A name that is not that of a module.
     """
     found = [rule for name, formats in modules for rule in _rules(name, formats, layers, keys)]
     everywhere = [rule for rule in found if rule.layer is None]

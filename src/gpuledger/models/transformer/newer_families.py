@@ -5,11 +5,17 @@ in the tests was made.
 """
 
 from gpuledger.models.transformer import attention_rules as attention
-from gpuledger.models.transformer import family_rules as rules
-from gpuledger.models.transformer import newer_rules as newer
+from gpuledger.models.transformer import feed_forward_rules as ffn
 from gpuledger.models.transformer import recurrent_rules as recurrent
 from gpuledger.models.transformer.family import ModelFamily
-from gpuledger.models.transformer.family_rules import dense, no_window
+from gpuledger.models.transformer.feed_forward_rules import dense
+from gpuledger.models.transformer.window_rules import (
+    no_window,
+    window_but_every_nth,
+    window_every_second,
+    window_listed,
+    window_of_exaone,
+)
 
 _DEEPSEEK = {
     **{"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
@@ -17,7 +23,7 @@ _DEEPSEEK = {
 }
 _EXPERTS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
 _LLAMA_WITH_BIAS = ModelFamily(no_window, dense, qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias")
-_GRANITE_SWA = {"window": rules.window_listed, "attention": attention.granite_swa, "sinks": True}
+_GRANITE_SWA = {"window": window_listed, "attention": attention.granite_swa, "sinks": True}
 _GRANITE_SWA["scaled_embedding"] = True
 _LFM2 = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
 _CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "tied": True}
@@ -46,8 +52,8 @@ NEWER = {
     ),
     # K-EXAONE.
     "exaone_moe": ModelFamily(
-        rules.window_of_exaone,
-        newer.deepseek_with(),
+        window_of_exaone,
+        ffn.deepseek_with(),
         {"first_k_dense_replace": 1, "n_shared_experts": 1},
         qk_norm="head",
         attention=attention.rope_with_window,
@@ -56,7 +62,7 @@ NEWER = {
     # Hunyuan 3.
     "hy_v3": ModelFamily(
         no_window,
-        newer.deepseek_with(
+        ffn.deepseek_with(
             *("router_scaling_factor", "enable_moe_fp32_combine", "enable_lm_head_fp32"),
             *("moe_router_enable_expert_bias", "moe_router_use_sigmoid", "route_norm"),
         ),
@@ -78,14 +84,14 @@ NEWER = {
         norm_bias=True,
     ),
     "vaultgemma": ModelFamily(
-        rules.window_every_second,
+        window_every_second,
         dense,
         {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
         tied=True,
         scaled_embedding=True,
     ),
     "granite_swa": ModelFamily(**_GRANITE_SWA, ffn=dense, mlp_bias="mlp_bias", tied=True),
-    "granitemoe_swa": ModelFamily(**_GRANITE_SWA, ffn=rules.granite),
+    "granitemoe_swa": ModelFamily(**_GRANITE_SWA, ffn=ffn.granite),
     # Youtu-LLM and MiniCPM3: dense layers behind latent attention.
     "youtu": ModelFamily(no_window, dense, _DEEPSEEK, attention=attention.latent, tied=True),
     "minicpm3": ModelFamily(
@@ -98,20 +104,20 @@ NEWER = {
     ),
     "axk1": ModelFamily(
         no_window,
-        newer.axk1,
+        ffn.axk1,
         {**_DEEPSEEK, "first_k_dense_replace": 1, "n_shared_experts": 1},
         attention=attention.latent,
     ),
     "sarvam_mla": ModelFamily(
         no_window,
-        newer.deepseek_with("moe_router_enable_expert_bias", "q_head_dim"),
+        ffn.deepseek_with("moe_router_enable_expert_bias", "q_head_dim"),
         {**_DEEPSEEK, "q_lora_rank": None, "first_k_dense_replace": 1, "n_shared_experts": 1},
         attention=attention.latent,
         renamed=_EXPERTS,
     ),
     "sarvam_moe": ModelFamily(
         no_window,
-        newer.deepseek_with("moe_router_enable_expert_bias"),
+        ffn.deepseek_with("moe_router_enable_expert_bias"),
         {"head_dim": 64, "num_key_value_heads": 4, "use_qk_norm": True, "first_k_dense_replace": 1},
         out_bias=False,
         attention=attention.optional_norm,
@@ -119,34 +125,32 @@ NEWER = {
     ),
     # Mellum 2.
     "mellum": ModelFamily(
-        rules.window_listed,
-        newer.marked(0, router_bias=False),
+        window_listed,
+        ffn.marked(0, router_bias=False),
         {"num_key_value_heads": 4},
         qk_norm="head",
         renamed={"num_local_experts": "num_experts"},
     ),
-    "laguna": ModelFamily(
-        rules.window_listed, newer.marked(1, router_bias=True), qk_norm="head", attention=attention.laguna
-    ),
+    "laguna": ModelFamily(window_listed, ffn.marked(1, router_bias=True), qk_norm="head", attention=attention.laguna),
     "kolibri1": ModelFamily(
-        rules.window_listed,
-        newer.marked(0, router_bias=True),
+        window_listed,
+        ffn.marked(0, router_bias=True),
         qk_norm="head",
         post_norms=True,
         attention=attention.rope_with_window,
         renamed={"num_local_experts": "num_experts"},
     ),
     "flint": ModelFamily(
-        rules.window_listed,
-        rules.sparse_steps(shared=True, gate=False),
+        window_listed,
+        ffn.sparse_steps(shared=True, gate=False),
         {"mlp_only_layers": [0, 1]},
         qk_norm="head",
         sinks=True,
     ),
     # Trinity.
     "afmoe": ModelFamily(
-        rules.window_but_every_nth,
-        newer.deepseek_with(),
+        window_but_every_nth,
+        ffn.deepseek_with(),
         {"sliding_window_pattern": 4, "first_k_dense_replace": 1, "n_shared_experts": 2},
         qk_norm="head",
         post_norms=True,
@@ -158,10 +162,10 @@ NEWER = {
             "global_attn_every_n_layers": "sliding_window_pattern",
         },
     ),
-    "lfm2": ModelFamily(no_window, newer.dense_lfm2, renamed=_LFM2, **_CONVOLUTIONS),
+    "lfm2": ModelFamily(no_window, ffn.dense_lfm2, renamed=_LFM2, **_CONVOLUTIONS),
     "lfm2_moe": ModelFamily(
         no_window,
-        newer.lfm2_moe,
+        ffn.lfm2_moe,
         renamed={
             **_LFM2,
             "num_experts": "n_routed_experts",
@@ -183,7 +187,7 @@ NEWER = {
     ),
     "longcat_flash": ModelFamily(
         no_window,
-        newer.longcat,
+        ffn.longcat,
         {**_DEEPSEEK, "zero_expert_num": 256},
         attention=attention.latent,
         pairs=True,
@@ -193,8 +197,8 @@ NEWER = {
         },
     ),
     "gemma3n_text": ModelFamily(
-        rules.window_but_every_nth,
-        newer.gemma3n,
+        window_but_every_nth,
+        ffn.gemma3n,
         {
             **{"num_key_value_heads": 2, "head_dim": 256, "sliding_window": 512, "sliding_window_pattern": 5},
             **{"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "num_kv_shared_layers": 15},
@@ -211,7 +215,7 @@ NEWER = {
     ),
     "jamba": ModelFamily(
         no_window,
-        newer.jamba,
+        ffn.jamba,
         # Without the keys of its layers a file is none of this architecture.
         {"num_key_value_heads": 8},
         {"attention_bias": False},
@@ -222,7 +226,7 @@ NEWER = {
         ("minimax", "minimax_text_01", "minimax_m1"),
         ModelFamily(
             no_window,
-            rules.all_routed("num_local_experts"),
+            ffn.all_routed("num_local_experts"),
             {"num_key_value_heads": 8},
             {"attention_bias": False},
             attention=recurrent.lightning,

@@ -238,8 +238,7 @@ def _resolutions(outer: ConfigKeys, known: list[list[int]], size: int) -> tuple[
         isinstance(pair, list) and len(pair) == 2 and all(type(side) is int and side in sides for side in pair)
         for pair in pairs
     ):
-        problem = f"not a list of sizes in multiples of {size} pixels"
-        raise outer.error("image_grid_pinpoints", problem, "correct it")
+        raise outer.error("image_grid_pinpoints", f"not a list of sizes in multiples of {size} pixels", "correct it")
     return tuple((height, width) for height, width in pairs)
 
 

@@ -50,8 +50,6 @@ def read_attention(path: Path, unit: str, powers: bool = False) -> tuple[pd.Data
         :func:`gpuledger.readers.kernel_tables.small_kernels.read_encoder`), ``kernel_source,
         attn_dtype`` (or ``mla_dtype``) and ``kv_cache_dtype, batch_size, isl, step, num_heads, latency``, and except
         for MLA ``num_key_value_heads, head_dim``; optional ``window_size``.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
     powers : bool
         Whether to read what the GPU drew as well, as
         :meth:`gpuledger.readers.kernel_tables.measured_table.MeasuredTable.known_rows` does.
@@ -59,11 +57,9 @@ def read_attention(path: Path, unit: str, powers: bool = False) -> tuple[pd.Data
     Returns
     -------
     frame : DataFrame
-        ``operator`` (prefill, decode), ``group, kernel, precision``, the shapes that
-        :mod:`gpuledger.models.time_model.prefill_law` names, and ``measured_s``; the median of equal rows.
+        With the shapes that :mod:`gpuledger.models.time_model.prefill_law` names.
     skipped : list of str
-        Data types that no law knows, and how many times are too short for the memory of the GPU in the optional column
-        ``device``; their rows are left out.
+        Also how many times are too short for the memory of the GPU in the optional column ``device``.
     """
     if MeasuredTable(path, ["op_name"]).texts("op_name").str.contains("encoder").any():
         return read_encoder(path, unit)
@@ -145,14 +141,10 @@ def read_moe(path: Path, unit: str, powers: bool = False) -> tuple[pd.DataFrame,
     path : path
         A table of ``kernel_source, moe_dtype, num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size,
         moe_ep_size, distribution`` (``balanced`` or ``power_law_<exponent>``) and ``latency``. A kernel with
-        ``nongated`` in its name has one GEMM less.
-    unit, powers
-        As :func:`read_attention`.
-
-    Returns
-    -------
-    frame, skipped
-        As :func:`read_attention`; shapes as :func:`gpuledger.models.time_model.moe.moe_terms` names them.
+        ``nongated`` in its name has one GEMM less. Shapes are as :func:`gpuledger.models.time_model.moe.moe_terms`
+        names them.
+    powers : bool
+        As for :func:`read_attention`.
     """
     sizes = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
     wanted = ["kernel_source", "moe_dtype", *sizes, "distribution", "latency"]
@@ -229,14 +221,7 @@ def read_collectives(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     ----------
     path : path
         A table of ``op_name, kernel_source, nccl_dtype`` (or ``allreduce_dtype``)``, num_gpus, message_size``
-        (elements) and ``latency``; optional ``device``.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
-
-    Returns
-    -------
-    frame, skipped
-        As :func:`read_attention`; shapes ``message_bytes, devices``.
+        (elements) and ``latency``; optional ``device``. Shapes are ``message_bytes, devices``.
     """
     wanted = ["op_name", "kernel_source", "num_gpus", "message_size", "latency"]
     table = MeasuredTable(path, wanted, ["nccl_dtype", "allreduce_dtype", "device"], unit)

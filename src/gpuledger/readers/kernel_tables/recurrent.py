@@ -30,15 +30,12 @@ def read_recurrent(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
         ``batch_size, seq_len`` (of a draft that is verified its tokens; not used in generation), ``d_conv`` and
         ``latency``, and ``num_k_heads, head_k_dim, num_v_heads, head_v_dim`` or, of mamba2, ``n_groups, d_state,
         nheads, head_dim``.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
     frame : DataFrame
-        ``operator`` (convolution, convolution update, chunked rule, state update), ``group, kernel, precision``, the
-        shapes that :mod:`gpuledger.models.time_model.recurrent_law` names, ``new_tokens`` of all requests, and
-        ``measured_s``; the median of equal rows: models share them.
+        With the shapes that :mod:`gpuledger.models.time_model.recurrent_law` names and ``new_tokens`` of all requests;
+        ``operator`` is convolution, convolution update, chunked rule or state update.
     skipped : list of str
         Empty: all rows are of one type.
     """

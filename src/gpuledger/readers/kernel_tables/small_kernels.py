@@ -27,17 +27,8 @@ def read_encoder(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     ----------
     path : path
         A table of ``op_name`` (with ``encoder`` in it), ``kernel_source, attn_dtype, batch_size, isl, num_heads,
-        head_dim, latency``.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
-
-    Returns
-    -------
-    frame : DataFrame
-        ``operator, group, kernel`` (its name and the head dimension, which it was compiled for), ``precision``, the
-        shapes that :mod:`gpuledger.models.time_model.encoder_law` names, and ``measured_s``; the median of equal rows.
-    skipped : list of str
-        Data types that no law knows; their rows are left out.
+        head_dim, latency``. Shapes are as :mod:`gpuledger.models.time_model.encoder_law` names them; ``kernel`` also
+        has the head dimension, which it was compiled for.
     """
     names = ["op_name", "kernel_source", "attn_dtype", "batch_size", "isl", "num_heads", "head_dim", "latency"]
     table = MeasuredTable(path, names, unit=unit)
@@ -61,18 +52,11 @@ def read_quantise(path: Path, unit: str, difference: Path | None = None) -> tupl
     ----------
     path : path
         A table of ``op_name`` (scale_matrix: the scale is known), ``kernel_source, quant_dtype, m, k, latency``.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
+        Shapes are as :mod:`gpuledger.models.time_model.quantise` names them.
     difference : path, optional
         The same of ``op_name`` compute_scale: how much longer a kernel takes that finds the scale. The sum of both is
         that kernel's time. Where the difference is 0 or less, the benchmark cut it off, or noise is larger: nothing is
-        known of that kernel, and the row is left out.
-
-    Returns
-    -------
-    frame, skipped
-        As :func:`read_encoder`; ``operator`` is ``quantise``, shapes as
-        :mod:`gpuledger.models.time_model.quantise` names them. `skipped` also says how many differences were left out.
+        known of that kernel, and the row is left out; how many there are is told with what was skipped.
     """
     static, skipped = _quantise_table(path, unit, _QUANTISED)
     frames = [static]
@@ -120,14 +104,8 @@ def read_products(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     ----------
     path : path
         A table of ``op_name`` (mla_gen_pre: queries into the latent space; mla_gen_post: values out of it),
-        ``kernel_source, bmm_dtype, num_tokens, num_heads, latency``, with the dimensions of DeepSeek-V3.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
-
-    Returns
-    -------
-    frame, skipped
-        As :func:`read_encoder`; ``operator`` is ``bmm``, shapes ``tokens, columns, depth, heads``.
+        ``kernel_source, bmm_dtype, num_tokens, num_heads, latency``, with the dimensions of DeepSeek-V3. Shapes are
+        ``tokens, columns, depth, heads``.
     """
     columns = ["op_name", "kernel_source", "bmm_dtype", "num_tokens", "num_heads", "latency"]
     table = MeasuredTable(path, columns, unit=unit)

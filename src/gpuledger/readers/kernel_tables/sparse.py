@@ -42,16 +42,12 @@ def read_sparse(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
         ``step`` (cached ones), ``latency``; optional ``compress_ratio`` (tokens that share a key; 1 if absent) and
         ``score_mode``: of a selection, equal scores (``flat``) are left out, as are rows of time 0, which stand for a
         context within the selection.
-    unit : str
-        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
-    frame : DataFrame
-        ``operator, group, kernel, precision`` (the operation), ``requests, tokens, context, heads, width, places``
-        (the selection's; 0: none), ``ratio`` and ``measured_s``; the median of equal rows.
-    skipped : list of str
-        Operations that no law knows; their rows are left out.
+    frame, skipped
+        With the shapes ``requests, tokens, context, heads, width, places`` (the selection's; 0: none) and ``ratio``;
+        ``precision`` is the operation.
     """
     wanted = ["op_name", "kernel_source", "num_heads", "batch_size", "isl", "step", "latency"]
     table = MeasuredTable(path, wanted, ["compress_ratio", "score_mode"], unit)

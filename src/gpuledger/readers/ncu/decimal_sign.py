@@ -110,13 +110,7 @@ class DecimalSign:
             )
 
     def settle(self) -> str:
-        """Return the sign after the last value.
-
-        Raises
-        ------
-        InputError
-            If every value is ambiguous.
-        """
+        """Return the sign after the last value."""
         if self.certain:
             return self.now
         if len(self._ambiguous) == 1:  # with "1.234" and "1,234", one must be a fraction, but either could be

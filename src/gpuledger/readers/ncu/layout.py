@@ -70,13 +70,7 @@ def split_line(line: str, delimiter: str) -> list[str]:
 
 
 def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) -> TableLayout | None:
-    """Return the layout that a header line describes, or None if the line is not the header of a metric table.
-
-    Raises
-    ------
-    InputError
-        If it is one with a missing or duplicate column.
-    """
+    """Return the layout that a header line describes, or None if the line is not the header of a metric table."""
     for delimiter in ",;\t":
         names = tuple(name.strip() for name in split_line(line, delimiter))
         if "Metric Name" in names and len(_KNOWN.intersection(names)) > 3:

@@ -79,13 +79,7 @@ class Values:
         return self._places
 
     def get(self, *names: str) -> pd.Series | None:
-        """Return the values (float64, NaN where a launch has none) of the first name, filled up from the next ones.
-
-        Raises
-        ------
-        InputError
-            If a value has a unit that its metric cannot have, or is negative.
-        """
+        """Return the values (float64, NaN where a launch has none) of the first name, filled up from the next ones."""
         found = [values for name in names if (values := self._one(name)) is not None]
         for values in found[1:]:
             found[0] = found[0].fillna(values)

@@ -10,13 +10,7 @@ MAX_TEXT_BYTES = 2**30
 
 
 def opened(path: Path, remedy: str) -> BinaryIO:
-    """Open a regular file for reading bytes.
-
-    Raises
-    ------
-    InputError
-        It is missing, not a file (`remedy` says what to give instead) or unreadable.
-    """
+    """Open a regular file for reading bytes."""
     try:
         if path.exists() and not path.is_file():
             raise InputError(path, "", "not a file", remedy)

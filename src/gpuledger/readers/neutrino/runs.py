@@ -19,11 +19,6 @@ def logs_by_run(
         Names of the files that count as logs.
     layout : str
         What the upper levels of folders are: ``<group>/<operator>/<probe>``. Below them logs may lie at any depth.
-
-    Raises
-    ------
-    InputError
-        If there are no logs, or one lies outside the layout.
     """
     levels = layout.count("/") + 1
     found: dict[tuple[str, ...], list[Path]] = {}

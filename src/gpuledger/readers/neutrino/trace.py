@@ -168,8 +168,7 @@ def open_trace(
 
 def _read_header(path: Path, handle, length: int) -> tuple[Geometry, int, list[tuple[int, int]]]:
     if length < HEADER_BYTES + ENTRY_BYTES:
-        problem = f"{length} bytes are too short for a header and a section"
-        raise InputError(path, f"byte {length}", problem, FOREIGN)
+        raise InputError(path, f"byte {length}", f"{length} bytes are too short for a header and a section", FOREIGN)
     handle.seek(0)
     *sizes, shared_bytes, number = struct.unpack("<8I", handle.read(HEADER_BYTES))
     geometry = Geometry(tuple(sizes[:3]), tuple(sizes[3:]))
@@ -184,8 +183,7 @@ def _read_header(path: Path, handle, length: int) -> tuple[Geometry, int, list[t
         raise InputError(path, "byte 28", "the trace has no section", "use a probe that saves records")
     start = HEADER_BYTES + ENTRY_BYTES * number
     if number > MAX_SECTIONS or start > length:
-        problem = f"not a trace: {number} sections do not fit into {length} bytes"
-        raise InputError(path, "byte 28", problem, FOREIGN)
+        raise InputError(path, "byte 28", f"not a trace: {number} sections do not fit into {length} bytes", FOREIGN)
     table = list(struct.iter_unpack("<2Q", handle.read(ENTRY_BYTES * number)))
     if table[0][1] != start:
         problem = f"not a trace: the first section starts at byte {table[0][1]}, not {start}"

@@ -37,11 +37,6 @@ _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 def timeline_format(path: str | Path) -> str:
     """Tell the format of a file by its first bytes: ``kineto``, ``xla``, ``proton``, ``sqlite``, ``nsys`` (a report) or
     ``report`` (CSV).
-
-    Raises
-    ------
-    InputError
-        The file does not exist, or is empty.
     """
     path = Path(path)
     try:

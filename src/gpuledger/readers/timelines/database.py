@@ -16,13 +16,7 @@ _ROWS = 1 << 16
 
 
 def read_database(path: str | Path, read: Callable[[Path, sqlite3.Connection, set[str]], Timeline]) -> Timeline:
-    """Read a database with a function of the file, the open database and the names of its tables and views.
-
-    Raises
-    ------
-    InputError
-        Not a database, or a damaged one.
-    """
+    """Read a database with a function of the file, the open database and the names of its tables and views."""
     path, remedy = Path(path), "record it again, or export it again: nsys export --type sqlite REPORT.nsys-rep"
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as base:

@@ -31,11 +31,6 @@ def read_kineto(path: str | Path) -> Timeline:
     A kernel belongs to the operator with its ``External id``, else with that of the runtime call that has its
     ``correlation``, else to the innermost operator around that call. Annotations are those of the host; those of the
     GPU where there are no others, as in traces of which somebody kept the GPU's part.
-
-    Raises
-    ------
-    InputError
-        Not a JSON trace; no kernels.
     """
     path = Path(path)
     # As text: a category may be a list, which has no hash.

@@ -23,13 +23,7 @@ _OPERATOR = re.compile(r"([\w:.]{1,200}), (?:seq|op_id) = .{0,60}?sizes = (\[.*\
 
 
 def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
-    """Read a report that ``nsys export --type sqlite`` wrote.
-
-    Raises
-    ------
-    InputError
-        No kernels.
-    """
+    """Read a report that ``nsys export --type sqlite`` wrote."""
     if NVPROF in tables:
         raise InputError(path, "", "a database of nvprof is not read", EXPORT_NVPROF)
     if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:

@@ -16,13 +16,7 @@ BY_HAND = "nsys export --type sqlite REPORT.nsys-rep"
 
 
 def read_report_of_nsys(path: Path, read: Callable[[Path], Timeline]) -> Timeline:
-    """Export a report into a temporary folder, and read the database that comes of it.
-
-    Raises
-    ------
-    InputError
-        No ``nsys`` on the PATH, one that cannot read the report, or no kernels in it.
-    """
+    """Export a report into a temporary folder, and read the database that comes of it."""
     program = shutil.which("nsys")
     if program is None:
         remedy = f"install Nsight Systems (no GPU is needed), or export it where it is installed: {BY_HAND}"

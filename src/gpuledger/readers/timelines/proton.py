@@ -16,13 +16,7 @@ MAX_BYTES = 1 << 28
 
 
 def read_proton(path: str | Path) -> Timeline:
-    """Read a profile of proton: for each kernel and scope the number of launches and their time, not when they ran.
-
-    Raises
-    ------
-    InputError
-        Not a profile of proton; a time or count that is not a number; no kernels.
-    """
+    """Read a profile of proton: for each kernel and scope the number of launches and their time, not when they ran."""
     path = Path(path)
     if path.stat().st_size > MAX_BYTES:
         raise InputError(path, "", "a proton profile of more than 256 MiB", "check what the file is")

@@ -149,13 +149,7 @@ def _columns(line: str) -> dict[str, tuple[int, str, str]]:
 
 
 def read_report(path: str | Path) -> Timeline:
-    """Read a report; those of sums have no moments.
-
-    Raises
-    ------
-    InputError
-        Not such a report; a cell that is not a number; no kernels.
-    """
+    """Read a report; those of sums have no moments."""
     path = Path(path)
     try:
         with path.open("rb") as raw:

@@ -17,13 +17,7 @@ _AXES = "xyz"
 
 
 def read_rocpd(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
-    """Read the kernels, copies and host calls of a database that rocprofv3 wrote.
-
-    Raises
-    ------
-    InputError
-        No kernels.
-    """
+    """Read the kernels, copies and host calls of a database that rocprofv3 wrote."""
 
     def read(table: str, **wanted: str) -> pd.DataFrame:
         names = {name: (own,) for name, own in wanted.items()} | {"guid": ("guid",)}

@@ -85,13 +85,7 @@ def finish(
     devices: Iterable[str] = (),
     left_out: int = 0,
 ) -> Timeline:
-    """Make a timeline of columns whose times are in seconds of any clock; it begins with its first kernel.
-
-    Raises
-    ------
-    InputError
-        There is no kernel.
-    """
+    """Make a timeline of columns whose times are in seconds of any clock; it begins with its first kernel."""
     table, calls = frame(kernels, KERNEL_COLUMNS), frame(host or {}, HOST_COLUMNS)
     if not (table["kind"] == "kernel").any():
         raise InputError(file, "", "there is no GPU kernel in it", "record the activities of the GPU (CUDA) too")

@@ -18,13 +18,7 @@ from gpuledger.record.probes.steps import record_steps
 
 
 def record_probes(folder: str | Path) -> Recorded:
-    """Record all cases with probes on the first GPU; an interrupted recording resumes.
-
-    Raises
-    ------
-    InputError
-        NVRTC or the GPU is missing; see :func:`gpuledger.record.probes.steps.record_steps`.
-    """
+    """Record all cases with probes on the first GPU; an interrupted recording resumes."""
     runner = Runner(cuda.open_device())
     cases = record_steps(Path(folder), runner, STEPS)
     return Recorded(cases, {"empty_launch_ns": round(runner.empty_ns(), 1)}, NOTES)

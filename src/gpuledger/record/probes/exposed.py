@@ -77,8 +77,7 @@ def _waited(
             output.unlink(missing_ok=True)
             count(metrics, [*command, str(output)])
             if not output.is_file():
-                problem = f"{' '.join(command[1:])} wrote no time"
-                raise InputError(path, "", problem, "run it by hand and fix the cause")
+                raise InputError(path, "", f"{' '.join(command[1:])} wrote no time", "run it by hand and fix the cause")
             waits.append(float(output.read_text("utf-8")))
     finally:
         output.unlink(missing_ok=True)

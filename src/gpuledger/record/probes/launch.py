@@ -91,11 +91,6 @@ class Runner:
         repeats : int
             Number of launches; times are medians, records are from the last launch. One more comes first and does not
             count, because it fetches the kernel's instructions.
-
-        Raises
-        ------
-        InputError
-            A CUDA error, too little memory, or a wrong result.
         """
         with cuda.named_errors(workload.name, "free the GPU, or update the driver"):
             plain, probed = self._kernel(workload, "none"), self._kernel(workload, probe)

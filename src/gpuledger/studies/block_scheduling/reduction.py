@@ -6,6 +6,7 @@ import pandas as pd
 from gpuledger.errors import warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts, one_part
 from gpuledger.ledger.passes import Passes, at_ranks
 from gpuledger.readers.neutrino.block_trace import BlockTrace
 from gpuledger.studies.block_scheduling.pairing import Pairs, group, pair
@@ -31,15 +32,11 @@ def reduce(
 
     On each SM at most R blocks run at once, in R slots. With starts and ends each sorted, start k + R takes the slot
     that end k freed, and the time between the two is the gap. The sum of gaps does not depend on which block takes
-    which slot.
+    which slot. With measured times, ``gap_free_time`` is what the kernel would take without its gaps, predicted from
+    the trace: to be compared with its variants.
 
     Parameters
     ----------
-    case : Case
-        Its ``trace`` is a ``.bin`` of the probe ``block_sched``. ``kernel`` and ``device`` are texts for titles,
-        ``clock_mhz`` converts the kernel's cycles to time, ``times_ns`` has measured times of the kernel
-        (``original``), of variants of it, and of an ``empty`` kernel. With times, ``gap_free_time`` is what the kernel
-        would take without its gaps, predicted from the trace: to be compared with the variants.
     shown_slots, shown_blocks : int
         How much of one SM's timeline is kept for the figure: slots, and time as a multiple of the mean block's.
     passes : Passes, optional
@@ -61,10 +58,7 @@ def reduce(
         raise trace.without_records()
     sms, gaps = found.sms, found.gaps
     slots = _slots(found, shown_slots, shown_blocks)
-    frames = {"sm": sms, "gap": _histogram(gaps), "block": slots}
-    result = CaseResult(pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True))
-    whole = [column for column in result.data if column != "part"]
-    result.data = result.data[["part", *whole]].astype(dict.fromkeys(whole, "Int64"))
+    result = CaseResult(join_parts(sm=sms, gap=_histogram(gaps), block=slots))
     for name in ("kernel", "device"):
         if name in case.inputs:
             result.add(name, case.inputs[name], "text")
@@ -100,8 +94,7 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
         The SM whose share of lost time is the median: ``sm, slot, start_cycles, end_cycles`` since its first block, and
         ``free_cycles``, when the slot had become free (missing for a slot's first block).
     """
-    split = [data[data["part"] == part].drop(columns="part") for part in ("sm", "gap", "block")]
-    return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
+    return tuple(one_part(data, name) for name in ("sm", "gap", "block"))
 
 
 def _warn_of_wraps(trace: BlockTrace, sms: pd.DataFrame) -> None:

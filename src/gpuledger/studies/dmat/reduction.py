@@ -59,12 +59,6 @@ def reduce(
 
     Parameters
     ----------
-    case : Case
-        ``trace``: a ``.bin`` of the probe dmat, a ``.dmat``, or a trace directory with one of them. ``tensors``, or
-        else ``tensor_trace`` and ``event_log``, which may lie beside the trace, say whose memory is touched; without
-        them pages are told apart by the gaps between them, and by how often and when they are touched.
-        ``compatible``: make the grid of the script that comes with the traces, count for count. ``kernel``: a text for
-        titles.
     rows, columns : int
         Of the grid: approximate number of rows, largest number of columns. The compatible grid has 101 and 161.
     threads : int, optional
@@ -111,8 +105,7 @@ def reduce(
         except ZeroDivisionError:
             size = f"{upstream.pages.size} pages and {upstream.max_clock} cycles"
             problem = f"the compatible grid divides by zero on {size}"
-            remedy = "leave out compatible: it needs 99 pages and 159 cycles"
-            raise InputError(case.dataset.file, f"{case.place}.compatible", problem, remedy) from None
+            raise case.error("compatible", problem, "leave out compatible: it needs 99 pages and 159 cycles") from None
         counts = accesses.count(upstream, layout.plan)
         if survey.unsaved:
             counts.cells[layout.plan.lines_of[0], 0] += survey.unsaved

@@ -74,18 +74,13 @@ def declared(case: Case, pages: np.ndarray) -> list[Tensor]:
         Its ``tensors`` have a name and either ``pages`` or ``bytes``, in order of address.
     pages : ndarray of uint64
         Addresses of the touched pages, ascending.
-
-    Raises
-    ------
-    InputError
-        The tensors are larger than what is touched.
     """
     entries = case.inputs["tensors"]
     ends = np.cumsum([entry.get("bytes") or entry["pages"] * PAGE_BYTES for entry in entries])
     if ends[-1] > pages.size * PAGE_BYTES:
         problem = f"{-(-int(ends[-1]) // PAGE_BYTES):,} pages are declared, and {pages.size:,} are touched"
         remedy = "leave out what the kernel does not touch, and give pages instead of bytes where a part is not touched"
-        raise InputError(case.dataset.file, f"{case.place}.tensors", problem, remedy)
+        raise case.error("tensors", problem, remedy)
     found, start = [], 0
     for entry, end in zip(entries, ends.tolist(), strict=True):
         first, last = (int(pages[at // PAGE_BYTES]) + at % PAGE_BYTES for at in (start, end - 1))
@@ -167,13 +162,7 @@ def regions(pages: np.ndarray) -> list[Tensor]:
 
 
 def find_trace(path: Path) -> Path:
-    """Return the trace of accesses in a trace directory; a file is returned unchanged.
-
-    Raises
-    ------
-    InputError
-        No trace in it, or several.
-    """
+    """Return the trace of accesses in a trace directory; a file is returned unchanged."""
     if not path.is_dir():
         return path
     found: dict[str, Path] = {}

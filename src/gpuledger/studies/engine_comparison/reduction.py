@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import schemas
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers.gpus import find_gpu, read_gpus, with_built_in
@@ -27,9 +26,6 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        ``measurements``, ``attention``, ``moe`` or ``collectives``: files by name; ``unit``; ``gpu``; optional
-        ``baseline`` (a name), ``unlike`` and ``remarks``.
     least_percent : float
         No difference below this counts, however little noise there is.
 
@@ -88,7 +84,7 @@ def _notes(case: Case, about: pd.DataFrame, data: pd.DataFrame) -> dict[str, str
     for name in notes:
         if name not in known:
             problem = f"no table has numbers of the type '{name}'"
-            raise InputError(case.dataset.file, f"{case.place}.unlike", problem, schemas.nearest(name, sorted(known)))
+            raise case.error("unlike", problem, schemas.nearest(name, sorted(known)))
     return dict(notes)
 
 

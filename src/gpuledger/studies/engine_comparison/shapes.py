@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import schemas
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.fit import HOST_BOUND_S
@@ -93,20 +92,16 @@ def tables_of(case: Case) -> dict[str, Path]:
     key = layout_of(case)
     names = list(case.inputs[key])
     slugs = [slug(name) for name in names]
-    place = f"{case.place}.{key}"
     if len(set(slugs)) < len(slugs) or "" in slugs:
         problem = "two names differ in signs alone, or one has no letter or digit"
-        raise InputError(case.dataset.file, place, problem, "give the tables other names")
+        raise case.error(key, problem, "give the tables other names")
     baseline = case.inputs.get("baseline", names[0])
     if baseline not in names:
-        problem = f"no table is called '{baseline}'"
-        raise InputError(case.dataset.file, f"{case.place}.baseline", problem, schemas.nearest(baseline, names))
+        raise case.error("baseline", f"no table is called '{baseline}'", schemas.nearest(baseline, names))
     if "baseline" in case.inputs and len(names) > 2:
-        problem = f"{len(names)} tables where one is compared with a baseline"
-        raise InputError(case.dataset.file, place, problem, "give two, or no baseline")
+        raise case.error(key, f"{len(names)} tables where one is compared with a baseline", "give two, or no baseline")
     if case.inputs["unit"] == RATE and key != "measurements":
-        problem = f"{RATE} is for measurements of GEMMs"
-        raise InputError(case.dataset.file, f"{case.place}.unit", problem, "give the unit of the times")
+        raise case.error("unit", f"{RATE} is for measurements of GEMMs", "give the unit of the times")
     names.sort(key=lambda name: name != baseline)
     return {name: case.present(case.inputs[key][name], f"{key}.{name}") for name in names}
 
@@ -133,10 +128,8 @@ def read_shapes(case: Case) -> tuple[pd.DataFrame, pd.DataFrame]:
     for name, frame in frames.items():
         sizes = [column for column in frame if column not in _NO_SHAPE]
         if keys and sizes != keys:
-            place = f"{case.place}.{layout_of(case)}.{name}"
-            raise InputError(
-                case.dataset.file, place, "a table of another kind of kernel", "compare tables of one kind"
-            )
+            place = f"{layout_of(case)}.{name}"
+            raise case.error(place, "a table of another kind of kernel", "compare tables of one kind")
         keys = sizes
         frame = frame.assign(**{column: frame[column].fillna(-1) for column in frame[keys].select_dtypes("number")})
         # Of several kernels for a shape the fastest.
@@ -155,9 +148,8 @@ def read_shapes(case: Case) -> tuple[pd.DataFrame, pd.DataFrame]:
         joined.loc[joined["panel"] == row.panel, time_column(row.table)] = np.nan
     shapes = joined[common].reset_index(drop=True)
     if shapes.empty:
-        place = f"{case.place}.{layout_of(case)}"
         problem = "no shape was measured by all tables that have its type (without the host's time)"
-        raise InputError(case.dataset.file, place, problem, "give tables of the same shapes")
+        raise case.error(layout_of(case), problem, "give tables of the same shapes")
     return shapes[["panel", *keys, *(name for name in shapes if name not in ("panel", *keys))]], about
 
 

@@ -28,8 +28,6 @@ def reduce(case: Case, prompt_rows: int = 256, decode_tokens: int = 64) -> CaseR
 
     Parameters
     ----------
-    case : Case
-        ``moe``, a table of measured experts, its ``unit``, ``gpu`` and ``engine``.
     prompt_rows : int
         Rows of each expert from which on a launch counts as a prompt's.
     decode_tokens : int
@@ -44,11 +42,6 @@ def reduce(case: Case, prompt_rows: int = 256, decode_tokens: int = 64) -> CaseR
         ``over_narrower, over_wider``: its rate over that of the next width on either side without, of the same layer
         and tokens (NaN: none within a factor of two). Then the rows of
         :func:`gpuledger.studies.expert_tiles.models.model_rows`, of kind ``model``.
-
-    Raises
-    ------
-    InputError
-        No launch of a Triton kernel.
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     frame, _ = read_moe(case.path("moe"), case.inputs["unit"])

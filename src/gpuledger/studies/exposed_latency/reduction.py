@@ -24,21 +24,6 @@ GIVEN, READ_OFF, UNKNOWN = "given", "read off", "unknown"
 def reduce(case: Case) -> CaseResult:
     """Reduce exposed latencies to multiples of the original execution time.
 
-    Parameters
-    ----------
-    case : Case
-        Its ``table`` has one row per workload and probe, in one of three layouts. The column ``workload`` may be
-        missing (the file's name is used instead), and so may the parts.
-
-        * Times: ``workload, probe, original_ms, ncu_ms, neutrino_ms, prologue_ms, kernel_ms, epilogue_ms``, or all
-          in ``_ns``, ``_us`` or ``_s``.
-        * The same without a unit, as in the paper's artifact: only ratios are formed.
-        * Ratios: ``workload, probe, ncu_ratio, neutrino_ratio``, and as far as known ``prologue_share``,
-          ``kernel_share`` and ``epilogue_share`` of the Neutrino latency, or ``other_ratio``: prologue and epilogue
-          together, read off a figure.
-
-        Alternatively, ``tables`` names one file per workload.
-
     Returns
     -------
     CaseResult

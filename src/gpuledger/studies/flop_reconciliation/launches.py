@@ -56,11 +56,6 @@ def read_recording(path: str | Path) -> pd.DataFrame:
 def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> CaseResult:
     """Reconcile a recording of Linear layers launch by launch.
 
-    Parameters
-    ----------
-    case : Case
-        File ``launches`` (output of Nsight Compute); optionally file ``shapes``, and ``l2_reach_bytes``.
-
     Returns
     -------
     CaseResult

@@ -80,12 +80,6 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
 def reduce_network(case: Case, patterns: Sequence[kernel_names.Pattern]) -> CaseResult:
     """Reconcile the three recordings of a network.
 
-    Parameters
-    ----------
-    case : Case
-        Files ``setup``, ``forward`` and ``forward_backward``; ``network`` with ``layers, hidden_dim, tokens,
-        activation, bias``.
-
     Returns
     -------
     CaseResult

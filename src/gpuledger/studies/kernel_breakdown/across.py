@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.studies.kernel_breakdown.parts import split_parts
+from gpuledger.ledger.parts import split_parts
 from gpuledger.studies.kernel_breakdown.timeline_figures import COLOURS, OTHER
 from gpuledger.studies.kernel_breakdown.timeline_tables import recorded_kernels
 

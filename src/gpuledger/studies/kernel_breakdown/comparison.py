@@ -10,9 +10,10 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.timeline_activity import divided_times
 from gpuledger.studies.kernel_breakdown.timeline_case import PREDICTED, describe_launches
 from gpuledger.studies.kernel_breakdown.timeline_shapes import product_sizes
@@ -63,7 +64,7 @@ def compare(timeline: str | Path, baseline: str | Path, wanted: str | None = Non
     Returns
     -------
     CaseResult
-        Data, see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`: ``components`` (``component`` and its
+        Data, see :func:`gpuledger.ledger.parts.split_parts`: ``components`` (``component`` and its
         seconds ``before_s, after_s`` in a step: they add up to the time from one step to the next, or to the next one's
         span, or to the kernels' time, whatever both recordings tell), ``compared`` (the same for each kernel, with
         ``matched_by``, one of `MATCHES` or empty), ``spans`` (of every step: ``recording, start_s, end_s, kernel_s``)

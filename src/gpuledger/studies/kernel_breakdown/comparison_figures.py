@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, time_unit
+from gpuledger.ledger.parts import one_part
 from gpuledger.ledger.trace_json import PerfettoTrace
 from gpuledger.readers.kernel_names import labels
 from gpuledger.studies.kernel_breakdown.comparison import RECORDINGS, in_words, signed_time, step_times
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import one_part
 
 #: What became shorter, what became longer, and whole steps.
 SHORTER, LONGER, WHOLE = figures.BLUE, figures.VERMILLION, "#636363"

@@ -1,4 +1,15 @@
-"""The tables that make up a case's ``data.parquet``."""
+"""The tables of a case's ``data.parquet``, as :func:`gpuledger.ledger.parts.split_parts` returns them.
+
+* ``kernels``: every kernel on every GPU (see :func:`gpuledger.models.transformer.kernels`) with ``hardware, group`` and
+  per launch ``time_s, dram_bytes, l2_bytes, bound``. For the source notebook's model: the columns of
+  :func:`gpuledger.studies.kernel_breakdown.source_model.source_times`, per layer.
+* ``stack``, ``map``, ``throughput``, ``memory``: see :mod:`gpuledger.studies.kernel_breakdown.shapes`.
+* ``tiles``: see :func:`gpuledger.studies.kernel_breakdown.tiling.compare_tiles`.
+* ``memory_parts``: ``phase, held_by, bytes, formula``.
+* ``structure``: see :func:`gpuledger.studies.kernel_breakdown.structure.structure_rows`.
+* ``corrections``: see :func:`gpuledger.studies.kernel_breakdown.corrections.corrections`.
+* ``components``, ``compared``, ``spans``: see :func:`gpuledger.studies.kernel_breakdown.comparison.compare`.
+"""
 
 import pandas as pd
 
@@ -11,45 +22,6 @@ def settle_frame(frame: pd.DataFrame) -> pd.DataFrame:
     categories = frame.select_dtypes("category").columns
     rounded = {name: [value if pd.isna(value) else float(settle(value)) for value in frame[name]] for name in floats}
     return frame.assign(**rounded, **{name: frame[name].astype(str) for name in categories})
-
-
-def join_parts(**tables: pd.DataFrame) -> pd.DataFrame:
-    """Concatenate tables, with the name of each in the column ``part``; integers stay integers."""
-    frames = [
-        frame.astype(dict.fromkeys(frame.select_dtypes("integer"), "Int64")).assign(part=name)
-        for name, frame in tables.items()
-        if len(frame)
-    ]
-    return pd.concat(frames, ignore_index=True)
-
-
-def split_parts(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Undo :func:`join_parts`.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        ``kernels``: every kernel on every GPU (see :func:`gpuledger.models.transformer.kernels`) with ``hardware,
-        group`` and, per launch, ``time_s, dram_bytes, l2_bytes, bound``. For the source notebook's model: the columns
-        of :func:`gpuledger.studies.kernel_breakdown.source_model.source_times`, per layer.
-        ``stack``: see :func:`gpuledger.studies.kernel_breakdown.shapes.stack_times`.
-        ``map``: see :func:`gpuledger.studies.kernel_breakdown.shapes.map_bounds`.
-        ``tiles``: see :func:`gpuledger.studies.kernel_breakdown.tiling.compare_tiles`.
-        ``throughput``, ``memory``: see :func:`gpuledger.studies.kernel_breakdown.shapes.throughput` and
-        :func:`gpuledger.studies.kernel_breakdown.shapes.memory_over_context`.
-        ``memory_parts``: ``phase, held_by, bytes, formula``.
-        ``structure``: see :func:`gpuledger.studies.kernel_breakdown.structure.structure_rows`.
-        ``corrections``: see :func:`gpuledger.studies.kernel_breakdown.corrections.corrections`.
-        ``components``, ``compared``, ``spans``: see :func:`gpuledger.studies.kernel_breakdown.comparison.compare`.
-    """
-    return {str(name): one_part(data, str(name)) for name in data["part"].unique()}
-
-
-def one_part(data: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return one of the tables of :func:`split_parts`; an empty one if there is none of that name."""
-    own = data[data["part"] == name].drop(columns="part").dropna(axis="columns", how="all").reset_index(drop=True)
-    whole = [column for column in own.select_dtypes("Int64") if own[column].notna().all()]
-    return own.astype(dict.fromkeys(whole, "int64"))
 
 
 def made(result: CaseResult) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.ledger.parts import join_parts
 from gpuledger.models.deployment.limits import largest_batch, largest_context
 from gpuledger.models.deployment.memory import RESERVE, fits, memory_rows
 from gpuledger.models.deployment.passes import Deployment, with_drafts
@@ -14,7 +15,7 @@ from gpuledger.models.time_model.step import totals
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
 from gpuledger.studies.kernel_breakdown.groups import step_shares
-from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.shapes import (
     TimeShapes,

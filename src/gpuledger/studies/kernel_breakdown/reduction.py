@@ -8,10 +8,10 @@ from gpuledger import files
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import one_part
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.studies.kernel_breakdown.comparison import reduce_comparison
-from gpuledger.studies.kernel_breakdown.parts import one_part
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
@@ -32,10 +32,6 @@ def reduce(
 
     Parameters
     ----------
-    case : Case
-        ``model``, ``hardware``, ``phases``; optionally ``parallel``, ``precision``, ``seed_compatible``. Or
-        ``timeline``, a recording; with ``model`` and ``hardware`` its step is predicted, too, with ``baseline``, one
-        of before a change, both are compared.
     largest_context, largest_batch : int
         Upper ends of the figures over context (tokens) and batch (requests).
     mirror : path, optional
@@ -44,14 +40,14 @@ def reduce(
     Returns
     -------
     CaseResult
-        Data: see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`.
+        Data: see :mod:`gpuledger.studies.kernel_breakdown.parts`.
     """
     if "baseline" in case.inputs:
         return reduce_comparison(case)
     if "timeline" in case.inputs:
         return _reduce_timeline(case, mirror)
     scenario = read_scenario(case, mirror)
-    if case.inputs.get("seed_compatible"):
+    if case.inputs.get("source_notebook"):
         result, (by, label) = reduce_source_notebook(case, scenario, largest_context, largest_batch), SOURCE_MODEL
         constants = []
     else:

@@ -40,11 +40,6 @@ def read_hardware(case: Case) -> list[Gpu]:
 
     An entry is a GPU id, or a CSV or Excel file in the dataset's folder with the columns of ``resources/gpus.csv``.
     A file adds all of its GPUs, unless other entries name some of them.
-
-    Raises
-    ------
-    InputError
-        An unknown GPU, a missing or invalid file, a GPU listed twice.
     """
     entries = case.inputs["hardware"]
     place = f"{case.place}.hardware"
@@ -65,7 +60,7 @@ def read_hardware(case: Case) -> list[Gpu]:
     names = [gpu.name for gpu in found]
     for position, name in enumerate(names):
         if name in names[:position]:
-            raise InputError(case.dataset.file, place, f"'{name}' is listed twice", "list each GPU once")
+            raise case.error("hardware", f"'{name}' is listed twice", "list each GPU once")
     return found
 
 
@@ -164,7 +159,7 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     mirror : path, optional
         A folder that is searched before the hub.
     """
-    file, inputs = case.dataset.file, case.inputs
+    inputs = case.inputs
     path = case.dataset.folder / inputs["model"]
     with _name_key(case, "model"):
         if path.suffix == ".json":
@@ -188,35 +183,33 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     if given and not 0 < Chunk(**given).prefill_tokens <= given["input"]:
         requests = f"{given['input']:,} + {given['output']:,} tokens"
         problem = f"a chunk of {given['tokens']:,} tokens does not fit requests of {requests}"
-        remedy = "use a smaller chunk or longer requests"
-        raise InputError(file, f"{case.place}.phases.chunked_prefill", problem, remedy)
+        raise case.error("phases.chunked_prefill", problem, "use a smaller chunk or longer requests")
     for phase in scenario.phases:
         with _name_key(case, f"phases.{phase}"):
             work = scenario.workload(phase)
         if scenario.images(phase) and scenario.phases[phase].get("cached", 0) > scenario.phases[phase]["input"]:
             problem = "more tokens are cached than input has, and none of the images'"
-            raise InputError(file, f"{case.place}.phases.{phase}.cached", problem, "cache fewer")
+            raise case.error(f"phases.{phase}.cached", problem, "cache fewer")
         longest = int((work.new_tokens + work.past_tokens).max())
         if model.max_positions and longest > model.max_positions:
             problem = f"a context of {longest:,} tokens, but {model.name} supports {model.max_positions:,}"
             remedy = "shorten it, or use a config.json with a larger max_position_embeddings"
-            raise InputError(file, f"{case.place}.phases.{phase}", problem, remedy)
+            raise case.error(f"phases.{phase}", problem, remedy)
     return scenario
 
 
 def _read_speculation(case: Case, model: Model, given: Mapping[str, Any], mirror: str | Path | None) -> Speculation:
-    place = f"{case.place}.speculation"
     phases = case.inputs["phases"]
     if strange := set(phases) - {"prefill", "decode"} or ("new" in phases.get("decode", {}) and {"decode.new"}):
         remedy = "it applies to the phases prefill and decode, whose new tokens are the drafted ones and one more"
-        raise InputError(case.dataset.file, place, f"beside phases.{min(strange)}", remedy)
+        raise case.error("speculation", f"beside phases.{min(strange)}", remedy)
     with _name_key(case, "speculation"):
         name, path = given["draft"], case.dataset.folder / given["draft"]
         draft = (
             name if name == "mtp" else read_model(path if (own := os.path.isfile(path)) else name, mirror, paths=own)
         )
         numbers = given.get("tokens", 1), given.get("acceptance", 0.8)
-        return speculate(model, draft, *numbers, (str(case.dataset.file), place))
+        return speculate(model, draft, *numbers, (str(case.dataset.file), f"{case.place}.speculation"))
 
 
 @contextmanager
@@ -228,4 +221,4 @@ def _name_key(case: Case, key: str) -> Iterator[None]:
         if Path(error.file).suffix in (".json", ".yaml"):
             raise
         problem = f"{error.place}: {error.problem}" if error.place else error.problem
-        raise InputError(case.dataset.file, f"{case.place}.{key}", problem, error.remedy) from None
+        raise case.error(key, problem, error.remedy) from None

@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts
 from gpuledger.studies.kernel_breakdown import source_model
-from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.shapes import TimeShapes, map_bounds, stack_times
 from gpuledger.studies.kernel_breakdown.source_model import SourceChip, SourceModel
@@ -21,13 +21,11 @@ def reduce_source_notebook(case: Case, scenario: Scenario, largest_context: int,
     model = SourceModel.of(scenario.model)
     if model is None:
         problem = f"the source notebook cannot read {scenario.model.name}: it supports identical dense layers only"
-        remedy = "choose another model, or remove this key"
-        raise InputError(case.dataset.file, f"{case.place}.seed_compatible", problem, remedy)
+        raise case.error("source_notebook", problem, "choose another model, or remove this key")
     unknown = sorted(phase for phase, given in scenario.phases.items() if not source_model.has_phase(phase, given))
     if unknown:
         what = "neither prefix caches nor drafts" if unknown[0] in source_model.PHASES else f"no phase '{unknown[0]}'"
-        problem = f"the source notebook has {what}"
-        raise InputError(case.dataset.file, f"{case.place}.phases", problem, f"it has {', '.join(source_model.PHASES)}")
+        raise case.error("phases", f"the source notebook has {what}", f"it has {', '.join(source_model.PHASES)}")
     layers = pd.concat(
         [source_model.layers_of(model, phase, **given) for phase, given in scenario.phases.items()], ignore_index=True
     )

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, brief, settle, slug, text
+from gpuledger.ledger.parts import one_part
 from gpuledger.models.time_model.step import BOUNDS, MEMORY
 from gpuledger.studies.kernel_breakdown.formatting import format_binary
-from gpuledger.studies.kernel_breakdown.parts import one_part
 
 
 def kernel_table(result: CaseResult) -> dict[str, Any]:

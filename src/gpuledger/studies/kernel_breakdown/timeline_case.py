@@ -14,6 +14,7 @@ import pandas as pd
 from gpuledger.errors import InputError, InputWarning, warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts
 from gpuledger.models.time_model.moe import TILES
 from gpuledger.models.time_model.step import predict
 from gpuledger.readers.gpu_identity import another_gpu
@@ -21,7 +22,7 @@ from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_names import classify, parse, short_name
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import join_parts, name_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import name_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
     ACTIVITIES,
@@ -53,7 +54,7 @@ def reduce_timeline(
     Returns
     -------
     CaseResult
-        Data, see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`: ``launches`` (every launch of the
+        Data, see :mod:`gpuledger.studies.kernel_breakdown.parts`: ``launches`` (every launch of the
         step), ``idle`` (times without a kernel) and, with a model, ``unmatched`` (its kernels that were not run).
     Scenario or None
         What was predicted.
@@ -158,19 +159,18 @@ def _expert_tile(rows: pd.DataFrame) -> int:
 
 def _scenario(case: Case, step: TimelineStep, mirror: str | Path | None) -> Scenario | None:
     """Read what to predict: the phase that the case declares, else the one that the annotation states."""
-    file = case.dataset.file
     if "model" not in case.inputs:
         if given := [key for key in PREDICTED if key in case.inputs]:
             problem, remedy = f"'{given[0]}' without a model", "add model, or leave it out"
-            raise InputError(file, f"{case.place}.{given[0]}", problem, remedy)
+            raise case.error(given[0], problem, remedy)
         return None
     if "hardware" not in case.inputs:
-        raise InputError(file, case.place, "a model without hardware", "add hardware: [GPU id]")
+        raise case.error("", "a model without hardware", "add hardware: [GPU id]")
     phases = case.inputs.get("phases") or _phases(step.name)
     if len(phases) != 1:
         problem = "several phases for one step" if phases else "the recording does not say what the step computes"
         remedy = "declare one: phases: {prefill: {batch: 1, input: 1024}} or {decode: {batch: 1, context: 1024}}"
-        raise InputError(file, f"{case.place}.phases", problem, remedy)
+        raise case.error("phases", problem, remedy)
     return read_scenario(replace(case, inputs={**case.inputs, "phases": phases}), mirror)
 
 

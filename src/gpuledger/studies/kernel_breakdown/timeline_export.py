@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.parts import split_parts
 from gpuledger.ledger.trace_json import PerfettoTrace
-from gpuledger.studies.kernel_breakdown.parts import made, split_parts
+from gpuledger.studies.kernel_breakdown.parts import made
 
 
 def export_step(result: CaseResult) -> PerfettoTrace:
@@ -49,7 +50,7 @@ def export_passes(kernels: pd.DataFrame) -> PerfettoTrace:
     Parameters
     ----------
     kernels : DataFrame
-        The kernels of :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`, in the order of the model;
+        The kernels of :mod:`gpuledger.studies.kernel_breakdown.parts`, in the order of the model;
         ``time_s`` is that of all launches. The predictions say nothing of the order of single launches.
     """
     trace = PerfettoTrace()

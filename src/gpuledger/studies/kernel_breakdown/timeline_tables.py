@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, brief
+from gpuledger.ledger.parts import one_part
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import made, name_parts, one_part
+from gpuledger.studies.kernel_breakdown.parts import made, name_parts
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.parts import one_part
 from gpuledger.ledger.viewer import Axis, Guide, View
 from gpuledger.studies.kernel_breakdown.deployment_figures import COLOURS
-from gpuledger.studies.kernel_breakdown.parts import one_part
 from gpuledger.studies.kernel_breakdown.roofline import Roofs, roofline_limits, roofline_points
 from gpuledger.studies.kernel_breakdown.timeline_figures import colour_of
 

@@ -33,9 +33,6 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
 
     Parameters
     ----------
-    case : Case
-        Its ``table`` has the columns of ``OVERHEAD_COLUMNS``, one row per operator and probe; or ``traces`` is a folder
-        of trace directories, see :func:`measure_overhead`, and ``names`` gives its folders other names.
     dmat_probes : sequence of str
         Probes that record every memory access; all others are lightweight.
 

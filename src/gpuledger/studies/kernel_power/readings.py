@@ -14,11 +14,11 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.power import FLOP_CONSTANTS
 from gpuledger.models.time_model import held_back
-from gpuledger.models.time_model.moe import DTYPES, load_table
+from gpuledger.models.time_model.moe import DTYPES, element_bytes, load_table
 from gpuledger.models.time_model.work import attention_work, expert_work
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.kernel_tables.engines import read_attention, read_moe
-from gpuledger.readers.tabular import Column, by_value, read_csv
+from gpuledger.readers.tabular import Column, by_value, numbers_of, read_csv
 
 #: A benchmark's longest run (s), most launches, time between samples (s), and least launches.
 RUN_S, LAUNCHES, SAMPLE_S, LEAST_LAUNCHES = 1.0, 3000, 0.1, 6
@@ -84,11 +84,7 @@ def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]
     frame, _ = read_moe(path, unit, powers=True)
     products = by_value(frame["precision"], {name: of[2] for name, of in DTYPES.items()})
     frame = pd.concat([frame.assign(kind="experts", products=products), load_table(frame)], axis=1)
-    weight, activation = (
-        by_value(frame["precision"], {name: of[place] for name, of in DTYPES.items()}).to_numpy(dtype=float)
-        for place in range(2)
-    )
-    frame["flop"], frame["bytes"] = expert_work(_numbers(frame, _EXPERTS), weight, activation)
+    frame["flop"], frame["bytes"] = expert_work(numbers_of(frame, _EXPERTS), *element_bytes(frame["precision"]))
     frame["layer"] = frame.groupby(LAYER, dropna=False, sort=False).ngroup()
     exponent = np.rint(100 * frame["power"].fillna(0)).astype(np.int64)
     frame["held_back"] = held_back(*(frame[name] for name in _SIZES), exponent)
@@ -97,7 +93,7 @@ def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]
         rows, _ = read_attention(case.present(name, f"attention[{place}]"), unit, powers=True)
         types = by_value(rows["value_bytes"], {2: "bf16", 1: "fp8"})
         rows = rows.assign(kind=rows["operator"], products=types, layer=-1, held_back=False)
-        rows["flop"], rows["bytes"] = attention_work(_numbers(rows, (*_ATTENTION, "value_bytes", "cache_bytes")))
+        rows["flop"], rows["bytes"] = attention_work(numbers_of(rows, (*_ATTENTION, "value_bytes", "cache_bytes")))
         parts.append(rows)
     frame = pd.concat(parts, ignore_index=True)
     frame["run_s"] = run_s(frame["measured_s"].to_numpy())
@@ -109,10 +105,6 @@ def read_readings(case: Case, steady_percent: float) -> tuple[pd.DataFrame, int]
         raise InputError(path, "column power", "no row has a reading", "measure with the power sensor")
     frame["samples"] = samples(frame["power_w"].to_numpy(), frame["run_s"].to_numpy())
     return frame, int((~read).sum())
-
-
-def _numbers(rows: pd.DataFrame, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    return {name: rows[name].to_numpy(dtype=float) for name in names}
 
 
 def run_s(time_s: np.ndarray) -> np.ndarray:

@@ -27,9 +27,6 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        ``moe``, a table of experts with readings, ``unit``, and optional ``attention``, tables whose readings are only
-        shown; or ``readings``, steady ones; and ``gpu``.
     steady_percent : float
         By how much a reading may differ from the one before it in the same layer.
 
@@ -38,11 +35,6 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     CaseResult
         Data: a row per reading; see :func:`gpuledger.studies.kernel_power.readings.read_readings`, and ``predicted_w``
         (not of attention), ``lookup_w`` (steady, held back only).
-
-    Raises
-    ------
-    InputError
-        No reading, readings beyond the limit, several limits, or too few steady ones below it.
     """
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     known = with_built_in(hardware)

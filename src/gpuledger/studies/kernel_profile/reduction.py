@@ -28,11 +28,6 @@ _IMPOSSIBLE_PERCENT = 120
 def reduce(case: Case) -> CaseResult:
     """Reduce a report, and a baseline if the case has one.
 
-    Parameters
-    ----------
-    case : Case
-        File ``report``; optionally file ``baseline``, ``gpu``, ``shapes`` and ``decimal``.
-
     Raises
     ------
     InputError
@@ -115,8 +110,7 @@ def _launches(
         warn(path, "", f"it was recorded on {other}, not on {gpu.title}", f"the roofs are those of {gpu.title}")
     gpu = gpu or gpu_of(None, device, place)
     if (launches["kernel"].str.strip() == "").any():
-        remedy = "profile again with --print-kernel-base demangled"
-        raise InputError(path, "", "a launch has no kernel name", remedy)
+        raise InputError(path, "", "a launch has no kernel name", "profile again with --print-kernel-base demangled")
     query = launches[["kernel", "grid_blocks", "tensor_instructions"]].copy()
     query["tensor_instructions"] = query["tensor_instructions"].fillna(_from_operations(launches))
     for column in ("m", "n", "k", "batch"):

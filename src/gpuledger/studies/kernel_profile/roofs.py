@@ -30,13 +30,7 @@ _TYPES = (  # of matrix operands, by what kernel names say
 
 
 def gpu_of(named: str | None, device: str | None, places: tuple[str, str]) -> Gpu | None:
-    """Return the data sheet of a GPU that a case names, or of the device that its dataset names, if there is one.
-
-    Raises
-    ------
-    InputError
-        If the case names a GPU that is in no data sheet.
-    """
+    """Return the data sheet of a GPU that a case names, or of the device that its dataset names, if there is one."""
     if named:
         return find_gpu(named, file=places[0], place=places[1])
     try:

@@ -8,8 +8,9 @@ import pandas as pd
 from gpuledger.models.time_model import decode_law, encoder_law, latent_products, prefill_law, sparse_law, work
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.tabular import numbers_of
 from gpuledger.studies.kernel_time.benchmark_loops import ticked
-from gpuledger.studies.kernel_time.kind import Kind, Shapes, numbers_of, peak_of
+from gpuledger.studies.kernel_time.kind import Kind, Shapes, peak_of
 
 _ATTENTION = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "cache_values", "window")
 _BYTES = ("value_bytes", "cache_bytes")

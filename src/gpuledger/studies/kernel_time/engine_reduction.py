@@ -64,8 +64,6 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        A key of `LAYOUTS`, a table; its ``unit``; ``beside``, other frameworks' tables.
     layout : str
         One of `LAYOUTS`.
 
@@ -80,7 +78,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     unit, difference = case.inputs["unit"], case.path("difference") if "difference" in case.inputs else None
     frame, skipped = read_quantise(path, unit, difference) if layout == "quantise" else read(path, unit)
     if layout == "collectives" and not gpu.link_bytes_per_s > 0:
-        raise InputError(case.dataset.file, f"{case.place}.gpu", f"{gpu.name} has no known link", "give link_gb_per_s")
+        raise case.error("gpu", f"{gpu.name} has no known link", "give link_gb_per_s")
     shapes = [name for name in frame if name not in _OTHERS]
     beside = [frame, *(read(other, unit)[0] for other in other_tables(case))]
     frame = _prepared(gpu, frame)

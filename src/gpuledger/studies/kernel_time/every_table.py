@@ -133,8 +133,6 @@ def reduce_tables(case: Case, gpus: Mapping[str, Gpu]) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        ``tables``, a folder of a folder per GPU; ``unit``.
     gpus : mapping of str to Gpu
         By the name of its folder.
 
@@ -149,8 +147,7 @@ def reduce_tables(case: Case, gpus: Mapping[str, Gpu]) -> CaseResult:
     rows = []
     for folder, gpu in gpus.items():
         if not (case.path("tables") / folder).is_dir():
-            problem = f"there is no folder '{folder}' of tables"
-            raise InputError(case.dataset.file, f"{case.place}.gpus", problem, "correct its name, or remove it")
+            raise case.error("gpus", f"there is no folder '{folder}' of tables", "correct its name, or remove it")
         for pattern in TABLES:
             for path in newest(case.path("tables") / folder, pattern).values():
                 for measured in kernels_of(case, path, pattern):

@@ -34,11 +34,6 @@ class Kind:
         return gpu.link_bytes_per_s if self.name == "collective" else gpu.dram_bytes_per_s
 
 
-def numbers_of(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return columns of rows as numbers."""
-    return {name: rows[name].to_numpy(dtype=float) for name in names}
-
-
 def peak_of(gpu: Gpu, precision: str) -> float:
     """Return the peak of the matrix units (FLOP/s) for a type, or for what it is widened to."""
     # GPUs without units for a narrow type widen it.

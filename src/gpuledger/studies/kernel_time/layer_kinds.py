@@ -7,8 +7,8 @@ import pandas as pd
 
 from gpuledger.models.time_model import collectives, moe, quantise, recurrent_law, work
 from gpuledger.readers.gpus import Gpu
-from gpuledger.readers.tabular import by_value
-from gpuledger.studies.kernel_time.kind import Kind, numbers_of
+from gpuledger.readers.tabular import by_value, numbers_of
+from gpuledger.studies.kernel_time.kind import Kind
 
 _MOE = (
     "tokens",
@@ -27,13 +27,9 @@ _MOE = (
 
 
 def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    weight, activation = (
-        by_value(rows["precision"], {name: of[i] for name, of in moe.DTYPES.items()}).to_numpy(dtype=float)
-        for i in range(2)
-    )
     peaks = {name: gpu.peak_flop_per_s(moe.DTYPES[name][2]) for name in rows["precision"].unique()}
     peak = by_value(rows["precision"], peaks).to_numpy(dtype=float)
-    return *work.expert_work(numbers_of(rows, _MOE), weight, activation), peak
+    return *work.expert_work(numbers_of(rows, _MOE), *moe.element_bytes(rows["precision"])), peak
 
 
 def _collective_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -30,11 +30,6 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
     ``shipped_s``; as ``predicted_s`` with the attention's constants, what blocks take besides and what the host takes
     fitted to one half of the shapes, for each kernel of attention.
 
-    Parameters
-    ----------
-    case : Case
-        ``modules``, a table; ``configs``, the models' configurations; ``unit``.
-
     Returns
     -------
     CaseResult

@@ -47,31 +47,10 @@ ROW_NAMES = ("up to 64 rows", "65 to 512 rows", "513 to 4,096 rows", "4,097 rows
 def reduce(case: Case) -> CaseResult:
     """Reduce measured kernel times to predictions and their errors.
 
-    Constants are fitted to one half of the shapes, drawn by a hash of (m, n, k), and errors are of the other half.
-
-    Parameters
-    ----------
-    case : Case
-        One of these layouts, with ``gpu``, the GPU's name, and ``hardware``, a table of GPUs that has it, if the
-        built-in one has not.
-
-        * ``measurements`` and ``unit``: GEMMs; see :func:`gpuledger.readers.kernel_tables.gemms.read_gemms`. All
-          constants of the GEMM model are fitted (nine; eleven with the conversion of activations; one for the host).
-        * ``layers``, ``model`` and ``unit``: a model's layers, of which the GEMMs are judged as those of
-          ``measurements``; see :func:`gpuledger.studies.kernel_time.layer_measurements.read_layers`.
-        * ``operators`` and ``unit``: a model's operators as vidur records them;
-          see :func:`gpuledger.studies.kernel_time.measurements.read_vidur`. Six constants are fitted: of GEMMs the
-          sustained share of the peak, of the others the five of :mod:`gpuledger.models.time_model.operators`.
-        * ``sparse`` and ``unit``: kernels of sparse attention; see
-          :func:`gpuledger.readers.kernel_tables.sparse.read_sparse`.
-        * ``modules``, ``configs`` and ``unit``: whole attention blocks; see
-          :func:`gpuledger.studies.kernel_time.module_reduction.reduce_modules`.
-        * ``tables``, ``gpus`` and ``unit``: all tables of a package; see
-          :func:`gpuledger.studies.kernel_time.every_table.reduce_tables`.
-        * ``throughput``: operators as LLMCompass records them;
-          see :func:`gpuledger.studies.kernel_time.measurements.read_llmcompass`. Nothing of the GPU is fitted: its
-          constants come with the checkout, from other measurements. What the host takes for an empty call of an
-          operator is given as ``empty_call_us``, or fitted.
+    Constants are fitted to one half of the shapes, drawn by a hash of (m, n, k), and errors are of the other half. Of
+    GEMMs all constants are fitted (nine; eleven with the conversion of activations; one for the host), of vidur's
+    operators six: the sustained share of the peak, and the five of :mod:`gpuledger.models.time_model.operators`. Of
+    LLMCompass's only what an empty call takes is, where it is not given. Of ``tables`` nothing is fitted.
 
     Returns
     -------
@@ -81,8 +60,7 @@ def reduce(case: Case) -> CaseResult:
         (``_fp8``), those of operators the operator's name as prefix.
     """
     if case.inputs.get("unit") == RATE and "measurements" not in case.inputs:
-        remedy = "give the unit of the times"
-        raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for measurements of GEMMs", remedy)
+        raise case.error("unit", f"{RATE} is for measurements of GEMMs", "give the unit of the times")
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     known = with_built_in(hardware)
     if "tables" in case.inputs:
@@ -237,8 +215,8 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
     frame["region_order"] = (elements >= middle).astype(int)
     calls = case.inputs.get("empty_call_us", {})
     if strange := sorted(set(calls) - set(frame["operator"])):
-        place = f"{case.place}.empty_call_us.{strange[0]}"
-        raise InputError(case.dataset.file, place, "there is no table of this operator", "remove it, or add the table")
+        place = f"empty_call_us.{strange[0]}"
+        raise case.error(place, "there is no table of this operator", "remove it, or add the table")
     values = {}
     for operator, rows in frame.groupby("operator", sort=False):
         if rows["law"].iloc[0] == "gemm":

@@ -70,11 +70,6 @@ def single_gemms(
         the prediction corrected by what its errors at near shapes have in common, and ``corrected_error_percent``, the
         mean error of measured shapes that the others correct (not if `repeated`); NaN: none, or far beyond what was
         measured.
-
-    Raises
-    ------
-    InputError
-        A precision that the GPU cannot do, an engine without such a kernel, a damaged table.
     """
     # An engine may have a kernel that widens: vLLM's fp8 on Intel's B60.
     if all(entry.gpu != gpu.name for entry in _usual(read_table("gemm"), precision)):
@@ -115,11 +110,6 @@ def single_attention(
     -------
     DataFrame, one row per shape and kernel
         As :func:`single_gemms`, without tiles.
-
-    Raises
-    ------
-    InputError
-        As :func:`single_gemms`; heads that are no multiple of those of keys and values.
     """
     values, stored = precision.split("/")
     _require_units(gpu, values)

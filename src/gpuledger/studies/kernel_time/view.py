@@ -1,11 +1,8 @@
 """Predicted over measured times for a page's viewer: held-back shapes, each with its kernel, bound and times."""
 
-import numpy as np
-import pandas as pd
-
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.ledger.viewer import Axis, Guide, View
+from gpuledger.ledger.viewer import View, of_ratios
 
 #: What bounds a kernel: words, and the colours that limits have in every figure.
 BOUNDS = {
@@ -35,7 +32,6 @@ def view(result: CaseResult) -> View | None:
     ratio = data["predicted_s"] / data["measured_s"]
     bound = data["bound"].map({name: words for name, (words, _) in BOUNDS.items()}).fillna(data["bound"])
     measured = data["measured_s"] * 1e6
-    marks = pd.DataFrame({"x": measured, "y": ratio, "group": bound, "weight": np.abs(np.log(ratio))})
     fields = {name: data[name] for name in ("operator", "kernel", "group") if data[name].nunique() > 1}
     fields |= {name.replace("_", " "): data[name] for name in _SHAPE if name in data and data[name].nunique() > 1}
     fields |= {
@@ -48,8 +44,5 @@ def view(result: CaseResult) -> View | None:
     present = set(bound)
     colors = {words: color for words, color in BOUNDS.values() if words in present}
     colors |= dict.fromkeys(sorted(present - set(colors)), "#888888")
-    ends = (measured.min() / 2, measured.max() * 2)
-    guides = [Guide("exact", ends, (1, 1))]
-    guides += [Guide(words, ends, (at, at), dashed=True) for words, at in (("+10 %", 1.1), ("−10 %", 0.9))]
-    x, y = Axis("measured time (µs)", True), Axis("predicted / measured time", True)
-    return View("points", "held-back shapes", marks, fields, colors, x, y, guides)
+    labels = "measured time (µs)", "predicted / measured time"
+    return of_ratios("held-back shapes", measured, ratio, bound, fields, colors, labels, 10)

@@ -24,10 +24,6 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
 
     Parameters
     ----------
-    case : Case
-        Its ``table`` has the columns ``model, batch_size, use`` and either ``memory, unit`` (``KB``, ``MB`` or
-        ``GB``, all binary) or ``memory_bytes``; `use` is ``original`` or the name of a probe. Or ``traces`` is a folder
-        of runs, see :func:`measure_memory`, and ``names`` gives its folders other names.
     dmat_probes : sequence of str
         Probes that record every memory access; all others are lightweight.
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import schemas
-from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep.measurements import PLACE, VARIABLES
@@ -113,22 +112,17 @@ def compare_expected(points: pd.DataFrame, case: Case) -> pd.DataFrame:
     -------
     DataFrame
         :data:`EXPECTED`, one row per point of a declared class and metric.
-
-    Raises
-    ------
-    InputError
-        A class or metric that was not measured, an invalid formula.
     """
     parts = []
     for position, entry in enumerate(case.inputs.get("expected", ())):
-        place = f"{case.place}.expected[{position}]"
+        place = f"expected[{position}]"
         own = points
         for key in ("kernel_class", "metric"):
             known = own[key].unique()
             own = own[own[key] == entry[key]]
             if own.empty:
                 problem = f"there is no {key} '{entry[key]}' in the measurements"
-                raise InputError(case.dataset.file, f"{place}.{key}", problem, schemas.nearest(entry[key], known))
+                raise case.error(f"{place}.{key}", problem, schemas.nearest(entry[key], known))
         parts.append(_expected(own, entry, case, place))
     columns = list(EXPECTED)
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
@@ -140,7 +134,7 @@ def _expected(own: pd.DataFrame, entry: Mapping, case: Case, place: str) -> pd.D
     except ValueError as error:
         problem, _, remedy = str(error).partition(";")
         remedy = remedy or f"use numbers, constants and {', '.join(VARIABLES)}"
-        raise InputError(case.dataset.file, f"{place}.formula", problem, remedy) from None
+        raise case.error(f"{place}.formula", problem, remedy) from None
     return own.assign(expected=expected, formula=entry["formula"], slope_ratio=slope_ratio)
 
 

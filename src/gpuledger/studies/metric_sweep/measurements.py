@@ -169,12 +169,10 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     available = set().union(*(output.metrics for output in outputs_read))
     for metric in wanted:
         if not ncu.raw_names(metric) & set(frame["metric"]):
-            problem = f"no file has the metric '{metric}'"
-            raise InputError(case.dataset.file, f"{case.place}.metrics", problem, _what_there_is(metric, available))
+            raise case.error("metrics", f"no file has the metric '{metric}'", _what_there_is(metric, available))
     if frame.empty:
-        remedy = "name metrics under the key metrics, or profile with --metrics"
         problem = f"none of the files has a counter like dram__sectors_read.sum; {_what_there_is('', available)}"
-        raise InputError(table, "", problem, remedy)
+        raise InputError(table, "", problem, "name metrics under the key metrics, or profile with --metrics")
     if len(devices := sorted(set().union(*(output.devices for output in outputs_read)))) > 1:
         warn(folder, "", f"recorded on different GPUs ({', '.join(devices)})", "their values are one series here")
     if empty := sum(output.empty for output in outputs_read):

@@ -1,14 +1,14 @@
 """Reduce a sweep to its laws and anomalies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import CONFIG, Case
+from gpuledger.ledger.parts import join_parts, one_part
 from gpuledger.readers import kernel_names
 from gpuledger.studies.metric_sweep import anomalies, laws, sweeps, unit_switches
 from gpuledger.studies.metric_sweep.measurements import (
@@ -42,20 +42,12 @@ class Sweep:
 
     def to_frame(self) -> pd.DataFrame:
         """Return all parts as one frame, with their names in the column ``part``."""
-        parts = [getattr(self, part.name).assign(part=part.name) for part in fields(self)]
-        frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
-        whole = {name: "Int64" for name in (*VARIABLES, "launches", "points")}
-        return frame.astype({name: kind for name, kind in whole.items() if name in frame})
+        return join_parts(**vars(self))
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Self:
         """Undo :meth:`to_frame`."""
-        return cls(
-            **{
-                name: frame[frame["part"] == name].reindex(columns=list(columns)).reset_index(drop=True)
-                for name, columns in _COLUMNS.items()
-            }
-        )
+        return cls(**{name: one_part(frame, name).reindex(columns=columns) for name, columns in _COLUMNS.items()})
 
 
 _COLUMNS = {
@@ -79,8 +71,6 @@ def reduce(
 
     Parameters
     ----------
-    case : Case
-        ``measurements`` or ``ncu_csv``; optionally ``observations``, ``expected``, ``metrics``, ``model``.
     kernel_patterns : sequence of mappings
         Additional patterns that classify the kernels of ``ncu_csv``; the case's own come first.
     gemm_classes : sequence of str
@@ -97,18 +87,12 @@ def reduce(
 
 
 def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> Sweep:
-    """Repair units, find anomalies and fit laws.
-
-    Raises
-    ------
-    InputError
-        No size varies by itself; see also :func:`gpuledger.studies.metric_sweep.laws.compare_expected`.
-    """
+    """Repair units, find anomalies and fit laws."""
     points = unit_switches.with_units(points)
     series = sweeps.all_series(unit_switches.with_proofs(of_classes(points)))
     if series.empty:
         problem = f"no two points differ in one of {', '.join(VARIABLES)} alone"
-        raise InputError(case.dataset.file, case.place, problem, "measure at several sizes of one of them")
+        raise case.error("", problem, "measure at several sizes of one of them")
     switches = unit_switches.find(series)
     points = unit_switches.repair(points, switches)
     classes, kernels = of_classes(points).drop(columns="kernel_name"), of_kernels(points)

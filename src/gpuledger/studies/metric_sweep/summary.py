@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.models import scaling_laws
@@ -64,8 +63,7 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
         name = series_name(row)
         if f"{name}_law" in result.summary:
             problem = f"two series would both be called '{name}' in summary.json"
-            remedy = "tell kernel classes and metrics apart by letters and digits"
-            raise InputError(case.dataset.file, case.place, problem, remedy)
+            raise case.error("", problem, "tell kernel classes and metrics apart by letters and digits")
         units = {"law": "text", "formula": "text", "error_percent": "%", "largest_error_percent": "%"}
         for quantity, unit in units.items():
             result.add(f"{name}_{quantity}", row[quantity], unit)

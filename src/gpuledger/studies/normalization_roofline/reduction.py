@@ -73,20 +73,6 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
 
     Parameters
     ----------
-    case : Case
-        Its ``rows`` has one row per kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
-        ``warm``), ``time_median_ns``, and where known ``time_p5_ns, time_p95_ns, launches, configuration``. The
-        kernel ``copy`` moves the same bytes and is the yardstick; ``optimised``, by default ``one_pass``, names the
-        kernel in question.
-
-        ``ceilings``, optional, has what the GPU reached at most: ``ceiling`` (``copy``, ``multiply_add``,
-        ``launch``), ``cache, moved_bytes, flops`` and times as above. ``element`` is the type of the elements,
-        default ``fp32``. ``gpu``, optional, is its id in
-        ``resources/gpus.csv``. At least one of the two is required.
-
-        Instead of ``rows``, ``benchmark`` with ``kernel``, ``device`` and ``version``: times of Liger-Kernel and of
-        PyTorch's layers; see :func:`gpuledger.studies.normalization_roofline.liger.read_benchmark`. No copy is among
-        them, so that the yardstick is the data sheet's bandwidth.
     large_elements : int
         Shapes with at least as many elements count as large.
 
@@ -108,8 +94,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         remedy = "add the kernel's times, or name another one with optimised:"
         raise InputError(case.path("rows"), "column kernel", problem, remedy)
     if COPY in optimised:
-        problem = "the copy sets the roof, and is no kernel in question"
-        raise InputError(case.dataset.file, f"{case.place}.optimised", problem, "name another kernel")
+        raise case.error("optimised", "the copy sets the roof, and is no kernel in question", "name another kernel")
     ceilings = None
     if "ceilings" in case.inputs:
         ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
@@ -118,12 +103,11 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         gpu = gpus.find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     data_sheet = [provenance.describe_file(gpus.TABLE, gpus.TABLE.parents[1])] if gpu else []
     if ceilings is None and gpu is None:
-        problem = "neither ceilings nor gpu is given, so there is no roof"
-        raise InputError(case.dataset.file, case.place, problem, "add one of them")
+        raise case.error("", "neither ceilings nor gpu is given, so there is no roof", "add one of them")
     copied = (rows["kernel"] == COPY) & (rows["cache"] == "cold")
     if gpu is None and not copied.any() and not ceilings.query("ceiling == @COPY and cache == 'cold'").size:
         problem = "neither rows nor ceilings have a copy with a cold cache, and there is no gpu, so there is no roof"
-        raise InputError(case.dataset.file, case.place, problem, "add one of them")
+        raise case.error("", problem, "add one of them")
     element_bytes = ELEMENT_BYTES[case.inputs.get("element", "fp32")]
     rows = _with_rates(rows, element_bytes, optimised)
     if gpu:
@@ -131,9 +115,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         ratio = rows["bandwidth_byte_per_s"].where(large).max() / gpu.dram_bytes_per_s
         if ratio > IMPOSSIBLE:
             problem = f"a large input moves {ratio:.3g} times as fast as the data sheet of {gpu.name} allows"
-            raise InputError(
-                case.dataset.file, case.place, problem, "correct the unit of the times, the element or the gpu"
-            )
+            raise case.error("", problem, "correct the unit of the times, the element or the gpu")
     if gpu and not (rows["kernel"] == COPY).any():
         share = 100 * rows["bandwidth_byte_per_s"] / gpu.dram_bytes_per_s
         rows = rows.drop(columns="copy_share_percent").assign(data_sheet_share_percent=share)

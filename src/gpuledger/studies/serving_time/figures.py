@@ -49,9 +49,7 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     """
     measured, predicted = 1e3 * data["measured_s"], 1e3 * data["kernels_s"]
     ends = np.array([min(measured.min(), predicted.min()) / 1.2, max(measured.max(), predicted.max()) * 1.2])
-    low, high = (ends * (1 + sign * BAND_PERCENT / 100) for sign in (-1, 1))
-    axes.fill_between(ends, low, high, color=figures.PALE, linewidth=0)
-    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
+    figures.draw_identity(axes, ends, BAND_PERCENT)
     names, apart = data["model"].map(short_name), data["mode"] == APART
     size = 7 if len(data) > FEW_RUNS else 20
     for name, color in of_model.items():
@@ -68,18 +66,13 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
             axes.scatter([], [], label=label, **{"color": figures.GREY, "edgecolor": figures.BLACK} | mark)
         axes.legend(loc="upper left", fontsize=6.5, frameon=False, handletextpad=0.2)
     # A square, so that the diagonal is one, at the height of the other panel's first rows.
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, box_aspect=1, anchor="N")
+    axes.set(box_aspect=1, anchor="N")
     axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from kernels alone (ms)")
     place = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5, "linespacing": 1.4}
     words = f"band: within {BAND_PERCENT} %"
     if len(data) > FEW_RUNS:
         words += "\ncolours: models" + ", grey: all others" * (list(of_model.values()).count(figures.GREY) > 1)
     axes.text(0.985, 0.015, words, **place)
-    for axis in (axes.xaxis, axes.yaxis):
-        # Of less than a decade, powers of ten would be too few.
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
 
 
 def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:

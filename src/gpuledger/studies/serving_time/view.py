@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.ledger.viewer import Axis, Guide, View
+from gpuledger.ledger.viewer import Axis, Guide, View, of_ratios
 from gpuledger.studies.serving_time.figures import BAND_PERCENT, colours, short_name
 from gpuledger.studies.serving_time.parallelism import choices
 from gpuledger.studies.serving_time.runs import APART
@@ -16,9 +16,6 @@ def view(result: CaseResult) -> View:
     if "kernels_s" not in data:
         return _view_of_choices(choices(data))
     ratio, measured = data["kernels_s"] / data["measured_s"], data["measured_s"] * 1e3
-    marks = pd.DataFrame(
-        {"x": measured, "y": ratio, "group": data["model"].map(short_name), "weight": np.abs(np.log(ratio))}
-    )
     tokens = zip(data["input_tokens"], data["output_tokens"], strict=True)
     fields = {
         "model": data["model"],
@@ -34,12 +31,9 @@ def view(result: CaseResult) -> View:
         "with the engine's term (ms)": data["predicted_s"] * 1e3,
         "error of kernels alone (%)": 100 * (ratio - 1),
     }
-    ends = (measured.min() / 2, measured.max() * 2)
-    guides = [Guide("exact", ends, (1, 1))]
-    for sign, at in (("+", 1 + BAND_PERCENT / 100), ("−", 1 - BAND_PERCENT / 100)):
-        guides.append(Guide(f"{sign}{BAND_PERCENT} %", ends, (at, at), dashed=True))
-    x, y = Axis("measured time per output token (ms)", True), Axis("kernels alone / measured time", True)
-    return View("points", "runs", marks, fields, colours(data), x, y, guides)
+    labels = "measured time per output token (ms)", "kernels alone / measured time"
+    names = data["model"].map(short_name)
+    return of_ratios("runs", measured, ratio, names, fields, colours(data), labels, BAND_PERCENT)
 
 
 def _view_of_choices(decided: pd.DataFrame) -> View:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from gpuledger.ledger import figures
 from gpuledger.studies.training_time.explanation import OTHER, RULE_PERCENT
@@ -47,9 +47,7 @@ def _short(name: str) -> str:
 def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
     """Draw predicted against measured time of a step, a mark per run: hollow in fp8, squares with recomputation."""
     ends = np.array([data["kernels_s"].min() / 1.3, data["measured_s"].max() * 1.3])
-    low, high = (ends * (1 + sign * BAND_PERCENT / 100) for sign in (-1, 1))
-    axes.fill_between(ends, low, high, color=figures.PALE, linewidth=0)
-    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
+    figures.draw_identity(axes, ends, BAND_PERCENT)
     for name, color in of_model.items():
         for again, marker in ((False, "o"), (True, "s")):
             for narrow, face in ((False, color), (True, "none")):
@@ -58,16 +56,10 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
                 style = {"s": 13, "linewidth": 0.8, "marker": marker, "facecolor": face, "edgecolor": color}
                 axes.scatter(part["measured_s"], part["kernels_s"], **style)
         axes.scatter([], [], s=13, color=color, label=figures.plain(_short(name)))
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="measured time of a step (s)", ylabel="predicted from kernels alone (s)")
     narrow = bool((data["precision"] == "fp8").any())
     words = f"band: within {BAND_PERCENT} %\nsquares: with recomputation" + "\nhollow: fp8" * narrow
     axes.text(0.03, 0.97, words, transform=axes.transAxes, va="top", fontsize=6.5, linespacing=1.4)
-    for axis in (axes.xaxis, axes.yaxis):
-        # Of less than a decade, powers of ten would be too few.
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
     if len(of_model) > 1:  # one mark of a legend would pass for a run
         axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=3, handletextpad=0.1, columnspacing=0.6)
 

@@ -29,12 +29,6 @@ _SAME = 1e-3
 def reduce(case: Case) -> CaseResult:
     """Predict the step of every run on one GPU that the models can express.
 
-    Parameters
-    ----------
-    case : Case
-        ``runs``, a table of training runs, and ``gpu``; optional ``configs``, ``network_gbit_per_s`` and
-        ``peaks_tflop_per_s``.
-
     Returns
     -------
     CaseResult

@@ -33,11 +33,6 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         network_gbit_per_s`` (NaN: unknown), ``tokens_per_s`` (of all GPUs) and those of `STATED` that the table has.
     ignored : int
         Rows of other GPUs.
-
-    Raises
-    ------
-    InputError
-        No row is of this GPU, or no column says how fast the runs were; see :func:`read_csv`.
     """
     path = case.path("runs")
     sizes = {"minimum": 1, "maximum": _MOST}

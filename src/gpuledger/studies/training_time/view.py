@@ -1,10 +1,9 @@
 """Predicted over measured time of steps for a page's viewer: each run with its model, batch and what it consists of."""
 
 import numpy as np
-import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.ledger.viewer import Axis, Guide, View
+from gpuledger.ledger.viewer import View, of_ratios
 from gpuledger.studies.training_time.explanation import OTHER
 from gpuledger.studies.training_time.figures import BAND_PERCENT, colours
 
@@ -14,7 +13,6 @@ def view(result: CaseResult) -> View:
     data = result.data
     measured = data["measured_s"]
     ratio = data["kernels_s"] / measured
-    marks = pd.DataFrame({"x": measured, "y": ratio, "group": data["model"], "weight": np.abs(np.log(ratio))})
     fields = {
         "model": data["model"],
         "precision": data["precision"],
@@ -34,9 +32,5 @@ def view(result: CaseResult) -> View:
         "measured MFU (%)": data["mfu_percent"],
         "memory predicted (GB)": data["memory_bytes"] / 1e9,
     }
-    ends = (measured.min() / 2, measured.max() * 2)
-    guides = [Guide("exact", ends, (1, 1))]
-    for sign, at in (("+", 1 + BAND_PERCENT / 100), ("−", 1 - BAND_PERCENT / 100)):
-        guides.append(Guide(f"{sign}{BAND_PERCENT} %", ends, (at, at), dashed=True))
-    x, y = Axis("measured time of a step (s)", True), Axis("kernels alone / measured time", True)
-    return View("points", "runs", marks, fields, colours(data), x, y, guides)
+    labels = "measured time of a step (s)", "kernels alone / measured time"
+    return of_ratios("runs", measured, ratio, data["model"], fields, colours(data), labels, BAND_PERCENT)

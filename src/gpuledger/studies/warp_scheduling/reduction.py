@@ -8,6 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.parts import join_parts, one_part
 from gpuledger.ledger.passes import Passes, count_values
 from gpuledger.readers.neutrino.block_trace import BlockTrace, TracedBlocks, read_blocks
 from gpuledger.studies.warp_scheduling import distribution
@@ -31,16 +32,6 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2, pass
 
     Parameters
     ----------
-    case : Case
-        One of
-
-        * ``cdf``, a CSV of the percentage of warps that finished within a number of cycles;
-        * ``trace``, a ``.bin`` of the probe ``block_sched``;
-        * ``progress``, a ``.bin`` of ``program_progress``, or ``pickle``, the same as plain data; with
-          ``flop_per_iteration`` (of a block, between two branches) and ``clock_mhz``. With the ``trace`` of the same
-          launch beside it, speeds are compared with what else ran on the SM.
-
-        ``kernel``, ``blocks`` and ``device`` are texts for titles.
     gain_percent : float
         By how much iterations must become faster to count as a transition.
     tied_iterations : float
@@ -87,18 +78,9 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2, pass
             finding += _tie(result, speeds, clocks, blocks, tied_iterations)
         words = "By construction, {found} ({what})" if case.dataset.made_here else words
         frames |= {"block": speeds, "line": _lines(result, clocks, begin, speeds)}
-    result.data = _join(frames)
+    result.data = join_parts(**frames)
     result.add("finding", words.format(what=what, found=finding), "text")
     return result
-
-
-def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    if len(frames) == 1:
-        return frames["point"]
-    data = pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True)
-    whole = [column for column in data if column.endswith("_cycles") or column in ("block", "sm", "warp")]
-    shown = {"shown": "boolean"} if "shown" in data else {}
-    return data.astype(dict.fromkeys(whole, "Int64") | shown)
 
 
 def _read_warps(path: Path, passes: Passes) -> Warps:
@@ -120,10 +102,7 @@ def first_warps(data: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Of one SM: ``sm, block, warp, start_cycles`` (from its first block) and ``elapsed_cycles``.
     """
-    columns = ["sm", "block", "warp", "start_cycles", "elapsed_cycles"]
-    if "part" not in data or not (data["part"] == "warp").any():
-        return pd.DataFrame(columns=columns)
-    return data.loc[data["part"] == "warp", columns].reset_index(drop=True)
+    return one_part(data, "warp").reindex(columns=["sm", "block", "warp", "start_cycles", "elapsed_cycles"])
 
 
 def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -141,10 +120,7 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
         The shown blocks, sample by sample: ``block, elapsed_cycles, progress_percent, speed_tflops`` (of the
         iteration that ends there).
     """
-    if "part" not in data:
-        return data, pd.DataFrame(), pd.DataFrame()
-    split = [data[data["part"] == part].drop(columns="part") for part in ("point", "block", "line")]
-    return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
+    return tuple(one_part(data, name) for name in ("point", "block", "line"))
 
 
 def _distribution(result: CaseResult, case: Case, warps: Warps | None, clocks: Clocks | None) -> pd.DataFrame:

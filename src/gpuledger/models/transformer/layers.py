@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from gpuledger.models.transformer.blocks import Attention, Block, Experts, FeedForward, Nothing
 from gpuledger.models.transformer.families import ACTIVATIONS
 from gpuledger.models.transformer.family import ModelFamily
-from gpuledger.models.transformer.family_rules import routed_experts
+from gpuledger.models.transformer.feed_forward_rules import routed_experts
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.recurrent_blocks import StateSpace
