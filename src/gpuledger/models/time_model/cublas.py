@@ -29,9 +29,14 @@ NAME = "cublas"
 #: k from which even a few multiplications are split.
 LONG = 8192.0
 _FEW_ROWS = 16
+# Generations whose warps multiply out of registers.
+_BY_WARPS = ("sm80", "sm89", "sm120")
 # On an A100: k from which, and up to which, large tiles are kept; k of the few rows with 256 columns; elements of the
 # results, and the k that they have at least.
 _KEPT, _WIDE, _SMALL, _LEAST = (128, 6144), (512, 1024), 48 * 1024, 256.0
+# Kernels for a vector: columns of a block, values along k of a step, blocks that an SM holds; and the multiplications
+# up to which cuBLAS has them.
+_VECTOR, _VECTOR_MOST = (1, 4, 512, 1, 1, 64, 0), 2**21
 _SLOW_CYCLES = 110.0  # that a step of few rows takes longer on data centre Blackwell
 
 
@@ -100,6 +105,9 @@ def choice(
         tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
         return Choice(tiles, first, np.where(slow, first + 1, last))
     last = np.full(len(m), len(tiles))
+    if newer and generation in _BY_WARPS:
+        tiles = np.vstack([tiles, _VECTOR])
+        last += (m == 1) & (n * k <= _VECTOR_MOST) & single
     if not (newer and generation == "sm80"):
         return Choice(tiles, first, last)
     named = [int(np.flatnonzero((tiles[:, :2] == size).all(axis=1))[0]) for size in ((256, 128), (128, 256), (32, 256))]

@@ -255,4 +255,5 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> Machine:
         first=float(constants.first_s),
         outside=min(_OUTSIDE_BY.get(constants.dispatch, inf), _OUTSIDE_OF.get(gpu.architecture, 0.0)),
         fill=_FILL,
+        turnover=generation.turnover,
     )
