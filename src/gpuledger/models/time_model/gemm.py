@@ -10,7 +10,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 the dispatch).
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
-  keep all units busy for long, the clock drops (`throttled`).
+  keep all units busy for long, the clock drops (`throttled`). Before Hopper each tile begins late (`turnover`).
 * latency: steps along k, each of which has to be fetched and waited for (`step_s`, longer where a tile stalls); tiles
   that an SM holds side by side hide each other's. Where an SM takes one tile after another of a dispatch table, the
   next one begins with nothing fetched (`_FILL`).

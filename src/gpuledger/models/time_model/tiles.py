@@ -58,7 +58,14 @@ WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0, 30.0, 
 #: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
 #: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
 WARP_GROUP = Generation(
-    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2, 40.0, 1.4, 0.0
+    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256),
+    (64, 128, 192, 256),
+    192 * 256,
+    128,
+    0.2,
+    40.0,
+    1.4,
+    0.0,
 )
 
 

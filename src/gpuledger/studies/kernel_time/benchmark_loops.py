@@ -56,9 +56,7 @@ def copies_in_turn(
     return copies, name == "sglang"
 
 
-def shown(
-    gpu: Gpu, framework: str, groups: Sequence[str], weight_bytes: np.ndarray, time_s: np.ndarray
-) -> np.ndarray:
+def shown(gpu: Gpu, framework: str, groups: Sequence[str], weight_bytes: np.ndarray, time_s: np.ndarray) -> np.ndarray:
     """Return what a benchmark shows of kernels that take `time_s`.
 
     AIConfigurator replays a captured graph six times in a row, with one GEMM for each copy of the weights. On Blackwell
