@@ -199,6 +199,7 @@ def _run(
         partial=found.partial if l2 is None else 0.0,
         hidden=0.0 if l2 else _HIDDEN_PARTIAL if found.partial else _HIDDEN,
         later=LATER_S if found.sooner and l2 is None else 0.0,
+        turnover=0.0 if l2 else machine.turnover,
         crowd=CROWD * gpu.sms,
         crossed=found.crossed,
         short=found.short,
