@@ -34,8 +34,8 @@ class Generation:
     #: :mod:`gpuledger.models.time_model.l2` (chosen on the bf16 tables of an A100, an H100 and a B200).
     stream: float
     #: Multiplications that the matrix units of an SM miss at each tile, for each of its rows and columns: warps that
-    #: multiply out of registers wait for the tile's first operands, and write its results themselves (chosen on bf16 of
-    #: A100 and L40S, by the fitting halves only; not tried on products with a batch).
+    #: multiply out of registers wait for the tile's first operands, and write its results themselves (chosen on
+    #: bf16 and fp8 of A100 and L40S, by the fitting halves only; not tried on products with a batch).
     turnover: float
 
     def tiles(self) -> np.ndarray:
