@@ -393,18 +393,29 @@ def test_wrong_tables_without_a_header_are_refused(tmp_path, line, message):
         result(folder, {"throughput": {"matmul": "matmul.csv"}, "gpu": "a100-sxm"})
 
 
-def test_a_graph_of_one_gemm_starts_again_on_a_tick():
-    b200, h100 = find_gpu("b200"), find_gpu("h100-sxm")
+def test_a_graph_starts_again_on_a_tick():
+    b200, h100, few = find_gpu("b200"), find_gpu("h100-sxm"), np.full(4, 1e5)
     times = np.array([7.2e-6, 8.4e-6, 9.4e-6, 1e-3])
     groups = ["nvfp4"] * 4
-    tick, ticked = benchmark_loops.TICK_S, benchmark_loops.shown(b200, "VLLM", groups, times)
+    tick, ticked = benchmark_loops.TICK_S, benchmark_loops.shown(b200, "VLLM", groups, few, times)
     # Almost: from tens of microseconds on, repetitions spread over more than a tick.
     phases = (ticked[:3] - 0.8e-6) / tick
     np.testing.assert_allclose(phases, [3, 4, 4], atol=0.01)
     assert ticked[3] == pytest.approx(times[3], rel=1e-6)
-    assert (np.diff(benchmark_loops.shown(b200, "VLLM", ["nvfp4"] * 1000, np.linspace(2e-6, 2e-4, 1000))) >= 0).all()
-    for gpu, framework, group in ((h100, "VLLM", "nvfp4"), (b200, "SGLang", "nvfp4"), (b200, "VLLM", "16-bit")):
-        assert (benchmark_loops.shown(gpu, framework, [group] * 4, times) == times).all()
+    many = np.linspace(2e-6, 2e-4, 1000)
+    assert (np.diff(benchmark_loops.shown(b200, "VLLM", ["nvfp4"] * 1000, np.full(1000, 1e5), many)) >= 0).all()
+    for gpu, framework, group in ((h100, "VLLM", "nvfp4"), (b200, "VLLM", "fp8_block"), (b200, "", "16-bit")):
+        assert (benchmark_loops.shown(gpu, framework, [group] * 4, few, times) == times).all()
+
+
+@pytest.mark.parametrize(("framework", "kernels"), [("TRTLLM", 5), ("VLLM", 6), ("SGLang", 6)])
+def test_a_graph_of_several_gemms_ticks_as_a_whole(framework, kernels):
+    """All start with the first: each seems to take its share of the ticks of all."""
+    tick, times = benchmark_loops.TICK_S, np.array([2.2e-6, 2.5e-6])
+    found = benchmark_loops.shown(find_gpu("b200"), framework, ["16-bit"] * 2, np.full(2, 1e5), times)
+    phases = (kernels * found - 0.8e-6) / tick
+    np.testing.assert_allclose(phases, np.rint(phases), atol=0.02)
+    assert (found != times).all() and (np.abs(found - times) <= tick / kernels / 2).all()
 
 
 def test_baselines_are_what_they_say():

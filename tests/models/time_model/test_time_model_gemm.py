@@ -669,10 +669,37 @@ def test_results_take_more_room_in_l2_than_what_is_read():
 @pytest.mark.parametrize("name", ["l40s", "rtx-pro-6000"])
 def test_a_few_multiplications_leave_k_whole_on_gpus_with_little_shared_memory(name):
     gpu = find_gpu(name)
-    m, n, k = np.array([(4, 64, 7168), (4, 64, 16384), (16, 64, 7168), (1, 64, 7168)]).T
-    assert (gemm_plan(gpu, constants_of(gpu), m, n, k)["split_k"] > 1).tolist() == [False, True, True, True]
+    m, n, k = np.array([(4, 64, 7168), (4, 64, 16384), (16, 64, 7168)]).T
+    assert (gemm_plan(gpu, constants_of(gpu), m, n, k)["split_k"] > 1).tolist() == [False, True, True]
     narrow = gemm_plan(gpu, constants_of(gpu), 2048, 64, np.array([4096, 8192]))["split_k"]
     assert (narrow > 1).tolist() == [name != "l40s", True]
+
+
+@pytest.mark.parametrize("name", ["a100-sxm", "l40s"])
+def test_a_single_row_of_few_products_has_a_kernel_for_vectors(name):
+    gpu = find_gpu(name)
+    constants = dataclasses.replace(constants_of(gpu), dispatch="cublas")
+    # 2 Mi products, and more; two rows; a library of unknown version.
+    few = gemm_plan(gpu, constants, [1, 1, 2], [128, 4096, 128], [2048, 1024, 2048])
+    assert (few["tile_n"] == 4).tolist() == [True, False, False] and few["time_s"][0] < 0.8 * few["time_s"][2]
+    assert gemm_plan(gpu, dataclasses.replace(constants, dispatch="any"), 1, 128, 2048)["tile_n"][0] > 4
+
+
+def test_tiles_begin_late_where_warps_multiply_out_of_registers():
+    """Hopper's begin beforehand, and products of latent attention were not looked at."""
+    l40s = find_gpu("l40s")
+
+    def longer(gpu, **options):
+        plan = gemm_plan(
+            gpu, dataclasses.replace(constants_of(gpu), throttled=0.0), 8192, 8192, [2048, 4096], **options
+        )
+        short, long = plan["compute_s"] / plan["padded_flop"]
+        return short / long - 1
+
+    # With tiles of 128 x 128 as long as 4096 * (128 + 128) / (128 * 128) = 64 values of k.
+    assert longer(l40s) == pytest.approx((1 + 64 / 2048) / (1 + 64 / 4096) - 1)
+    assert longer(l40s, l2=l2_of(l40s)) == pytest.approx(0, abs=1e-9)
+    assert longer(H100) < 0.005
 
 
 def test_an_undivided_l2_keeps_what_it_can_hold():

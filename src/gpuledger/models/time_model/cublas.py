@@ -17,6 +17,9 @@ Other habits belong to the version that engines of 2025 and 2026 bring (`NAME`),
 * It gives up to 16 rows with 2048 columns and more and k of 512 to 1023 tiles of 256 columns and leaves k whole (up to
   7 rows: from 513 on); and results of up to 48 Ki elements of more than 16 rows take as long with any smaller k as
   with 256.
+* Where warps multiply out of registers (A100, L40S), a single row of up to 2^21 products may have a kernel for vectors,
+  four columns a block and 512 values of k a step: k of 1024 and up to 256 columns take 2.0 µs on an L40S, where the
+  tiles would take 4. Chosen by the fitting halves of these GPUs' bf16 tables.
 * On data centre Blackwell sides of tiles of more than 24 elements have multiples of 32.
 """
 
@@ -29,9 +32,13 @@ NAME = "cublas"
 #: k from which even a few multiplications are split.
 LONG = 8192.0
 _FEW_ROWS = 16
+# Generations whose warps multiply out of registers.
+_BY_WARPS = ("sm80", "sm89", "sm120")
 # On an A100: k from which, and up to which, large tiles are kept; k of the few rows with 256 columns; elements of the
 # results, and the k that they have at least.
 _KEPT, _WIDE, _SMALL, _LEAST = (128, 6144), (512, 1024), 48 * 1024, 256.0
+# The kernel for vectors, as a tile: 4 columns, 512 values along k a step, 64 blocks on an SM; and its most products.
+_VECTOR, _VECTOR_MOST = (1, 4, 512, 1, 1, 64, 0), 2**21
 _SLOW_CYCLES = 110.0  # that a step of few rows takes longer on data centre Blackwell
 
 
@@ -100,6 +107,9 @@ def choice(
         tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
         return Choice(tiles, first, np.where(slow, first + 1, last))
     last = np.full(len(m), len(tiles))
+    if newer and generation in _BY_WARPS:
+        tiles = np.vstack([tiles, _VECTOR])
+        last += (m == 1) & (n * k <= _VECTOR_MOST) & single
     if not (newer and generation == "sm80"):
         return Choice(tiles, first, last)
     named = [int(np.flatnonzero((tiles[:, :2] == size).all(axis=1))[0]) for size in ((256, 128), (128, 256), (32, 256))]

@@ -10,7 +10,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 the dispatch).
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
-  keep all units busy for long, the clock drops (`throttled`).
+  keep all units busy for long, the clock drops (`throttled`). Before Hopper each tile begins late (`turnover`).
 * latency: steps along k, each of which has to be fetched and waited for (`step_s`, longer where a tile stalls); tiles
   that an SM holds side by side hide each other's. Where an SM takes one tile after another of a dispatch table, the
   next one begins with nothing fetched (`_FILL`).
@@ -199,6 +199,7 @@ def _run(
         partial=found.partial if l2 is None else 0.0,
         hidden=0.0 if l2 else _HIDDEN_PARTIAL if found.partial else _HIDDEN,
         later=LATER_S if found.sooner and l2 is None else 0.0,
+        turnover=0.0 if l2 else machine.turnover,
         crowd=CROWD * gpu.sms,
         crossed=found.crossed,
         short=found.short,
@@ -255,4 +256,5 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> Machine:
         first=float(constants.first_s),
         outside=min(_OUTSIDE_BY.get(constants.dispatch, inf), _OUTSIDE_OF.get(gpu.architecture, 0.0)),
         fill=_FILL,
+        turnover=generation.turnover,
     )

@@ -52,6 +52,7 @@ class Machine(NamedTuple):
     narrow: float = 0.0
     crossed: float = 0.5
     short: float = 0.0
+    turnover: float = 0.0
 
 
 #: Multiplications up to which the search is interpreted in a process: loading its compiled form takes 0.7 s.
@@ -97,7 +98,8 @@ def _search(
                     break
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
-                compute = waves * area * length * 2.0 / g.flop_per_sm
+                begun = g.turnover * (tile_m + tile_n) if many == 1.0 else 0.0
+                compute = waves * (area * length + begun) * 2.0 / g.flop_per_sm
                 rounds = ceil(waves / held)
                 latency = rounds * (length / step) * (g.step + stalls[j] / g.clock)
                 if not free:

@@ -33,6 +33,10 @@ class Generation:
     #: Rate at which all SMs take in operands out of L2 that no other SM asks for, over that of
     #: :mod:`gpuledger.models.time_model.l2` (chosen on the bf16 tables of an A100, an H100 and a B200).
     stream: float
+    #: Multiplications that the matrix units of an SM miss at each tile, for each of its rows and columns: warps that
+    #: multiply out of registers wait for the tile's first operands, and write its results themselves (chosen on
+    #: bf16 and fp8 of A100 and L40S, by the fitting halves only; not tried on products with a batch).
+    turnover: float
 
     def tiles(self) -> np.ndarray:
         """Return all tiles, the largest first: shape (tiles, 2) of m, n; int64."""
@@ -50,11 +54,18 @@ def _tiles(generation: Generation) -> np.ndarray:
 
 #: Multiplications of one warp out of registers (mma.sync). Tiles as in the names of cuBLAS's kernels for such GPUs
 #: (``ampere_bf16_s16816gemm_bf16_128x64_...``); smaller ones exist, but hardly win.
-WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0, 30.0, 1.0)
+WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0, 30.0, 1.0, 4096.0)
 #: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
 #: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
 WARP_GROUP = Generation(
-    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2, 40.0, 1.4
+    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256),
+    (64, 128, 192, 256),
+    192 * 256,
+    128,
+    0.2,
+    40.0,
+    1.4,
+    0.0,
 )
 
 

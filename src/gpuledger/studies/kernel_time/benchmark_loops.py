@@ -10,8 +10,10 @@ from gpuledger.readers.gpus import Gpu
 USUAL = 6
 #: Groups that vLLM's benchmark measures with one copy of the weights.
 _ONE_COPY = ("fp8_block", "nvfp4")
-#: Groups of those that it replays from a graph, with nothing else in it.
-_ALONE = ("nvfp4",)
+#: Groups of those that it does not replay from a graph.
+_NO_GRAPH = ("fp8_block",)
+#: Whose benchmarks replay graphs.
+_REPLAYED = ("trtllm", "vllm", "sglang")
 #: Blackwell starts a graph after another one on ticks of so many seconds, so much after them.
 TICK_S, _PHASE_S = 2.048e-6, 0.8e-6
 #: The same, of the batched batched GEMMs of MLA.
@@ -54,26 +56,28 @@ def copies_in_turn(
     return copies, name == "sglang"
 
 
-def shown(gpu: Gpu, framework: str, groups: Sequence[str], time_s: np.ndarray) -> np.ndarray:
+def shown(gpu: Gpu, framework: str, groups: Sequence[str], weight_bytes: np.ndarray, time_s: np.ndarray) -> np.ndarray:
     """Return what a benchmark shows of kernels that take `time_s`.
 
-    AIConfigurator replays a captured graph six times in a row. On Blackwell the next replay starts on a tick: where the
-    graph holds a single GEMM (vLLM's in nvfp4), three quarters of all times below 14 µs lie within 0.3 µs of a
-    multiple of the tick and its phase, on B200, GB200, B300, GB300 and RTX PRO 6000. With five or six GEMMs a graph a
-    tick is little for each, and left out: their times show it, but allowing for it changes an error by 0.05 at most.
-    Tick and phase were read from the tables, the rest chosen on those of a B200.
+    AIConfigurator replays a captured graph six times in a row, with one GEMM for each copy of the weights. On Blackwell
+    the next replay starts on a tick: where the graph holds a single GEMM (vLLM's in nvfp4), three quarters of all times
+    below 14 µs lie within 0.3 µs of a multiple of the tick and its phase, on B200, GB200, B300, GB300 and RTX PRO 6000;
+    of the others' sums, as many. Tick and phase were read from the tables, the rest chosen on those of a B200.
 
     Parameters
     ----------
     framework : str
-        As the table names it.
-    groups : sequence of str, shape (shapes,)
+        As the table names it; others than AIConfigurator's are shown as they are.
+    groups, weight_bytes : sequence of str, array of shape (shapes,)
         As for :func:`copies_in_turn`.
     time_s : array of shape (shapes,)
     """
-    if framework.lower() != "vllm" or gpu.architecture != "blackwell":
+    name = framework.lower()
+    if name not in _REPLAYED or gpu.architecture != "blackwell":
         return time_s
-    return np.where(np.isin(groups, _ALONE), ticked(gpu, time_s, _PHASE_S), time_s)
+    kernels, _ = copies_in_turn(framework, groups, weight_bytes, gpu.l2_bytes)
+    replayed = ~np.isin(groups, _NO_GRAPH) if name == "vllm" else True
+    return np.where(replayed, ticked(gpu, kernels * time_s, _PHASE_S) / kernels, time_s)
 
 
 def ticked(gpu: Gpu, time_s: np.ndarray, phase_s: float = BATCHED_PHASE_S) -> np.ndarray:

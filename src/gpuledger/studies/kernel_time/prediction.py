@@ -136,7 +136,7 @@ def _framework(frame: pd.DataFrame) -> str:
 
 
 def _shown(gpu: Gpu, frame: pd.DataFrame, time_s: np.ndarray) -> np.ndarray:
-    return shown(gpu, _framework(frame), frame["group"].to_numpy(), time_s)
+    return shown(gpu, _framework(frame), frame["group"].to_numpy(), weight_bytes(frame), time_s)
 
 
 def _operands(gpu: Gpu, frame: pd.DataFrame) -> dict:
