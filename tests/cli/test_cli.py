@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import sqlite3
 import struct
 import subprocess
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from command_line import run
 from conftest import ROOT
 from own_cases import own_case
+from recordings import Recording
 
 from gpuledger.cli import __main__ as cli
 from gpuledger.errors import InputError, InputWarning
@@ -439,13 +441,40 @@ def test_profile_of_a_timeline_sums_the_launches_of_each_kernel(tmp_path):
     assert found["kernels"][0]["share_percent"] == pytest.approx(90)
     said = run("profile", tmp_path / "t.json")
     assert "3 launches of 2 kernels take 100 µs" in said and "no counters" in said
-    with pytest.raises(InputError, match="give it alone, without --baseline, --launches and --save"):
+    assert "As one step: 3 kernels run for 100 µs of a step of 260 µs, which is idle for 62 % " in said
+    assert found["step"] == pytest.approx(
+        {"span_s": 260e-6, "kernel_time_s": 100e-6, "idle_percent": 100 * 160 / 260, "steps": 1}
+    )
+    run("profile", tmp_path / "t.json", "--save", tmp_path / "page")
+    assert {"figure_time.pdf", "table.csv", "trace.json"} <= {path.name for path in (tmp_path / "page").iterdir()}
+    with pytest.raises(InputError, match="give it alone, or with another timeline as --baseline"):
         run("profile", tmp_path / "t.json", "--launches")
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     with pytest.raises(
         InputError, match=r"t.json: timeline of torch.profiler \(Kineto\), not output of Nsight Compute"
     ):
         run("profile", tmp_path / "r.csv", "--baseline", tmp_path / "t.json")
+    with pytest.raises(InputError, match=r"r.csv: it is no timeline; give a timeline as t.json is one"):
+        run("profile", tmp_path / "t.json", "--baseline", tmp_path / "r.csv")
+
+
+def test_profile_of_a_timeline_and_a_baseline_says_what_changed(tmp_path):
+    for name, gemm in (("before.json", 30.0), ("after.json", 12.0)):
+        recording = Recording()
+        for _ in range(4):
+            recording.kernel("gemm_a", gemm)
+            recording.kernel("rms_norm", 4.0)
+        recording.write(tmp_path, name)
+    files = (tmp_path / "after.json", "--baseline", tmp_path / "before.json")
+    found = json.loads(run("profile", *files, "--json"))
+    assert found["before_time_s"] - found["after_time_s"] == pytest.approx(18e-6)
+    assert found["time_is"] == "from one step to the next"
+    (gemm, *_) = found["kernels"]
+    assert (gemm["kernel"], gemm["before_launches"], gemm["after_launches"]) == ("gemm_a", 1, 1)
+    assert (gemm["before_s"], gemm["after_s"]) == pytest.approx((30e-6, 12e-6))
+    said = run("profile", *files)
+    assert "A step takes 18.0 µs instead of 36.0 µs (−50 %): GEMMs −18.0 µs" in said
+    assert re.search(r"gemm_a +gemm +1 × 30 +1 × 12 +-0.018", said), said
 
 
 def test_profile_of_standard_input():

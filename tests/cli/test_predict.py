@@ -354,6 +354,7 @@ def test_a_headline_names_the_batch_of_its_throughput():
     step = predict(*options).iloc[2]
     expected = f": up to {three_digits(step['served_tokens_per_s'])} output tokens/s per GPU at batch 64 ("
     assert _best([deployment], [passes(deployment, [1, 64])]).startswith(expected)
+    assert "16.1 GB (in bf16), " in run(*options)
     assert "DRAM" in run(*options) and set(predict(*options)["bound"]) <= {"dram", "compute", "launch", "l2"}
 
 

@@ -13,9 +13,10 @@ from own_cases import own_case, reduced
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures, tables
 from gpuledger.ledger.datasets import Repository
+from gpuledger.readers.kernel_names import labels
 from gpuledger.studies import kernel_profile
 from gpuledger.studies.kernel_profile import figures as panels
-from gpuledger.studies.kernel_profile import kernel_table, labels, tensor_table
+from gpuledger.studies.kernel_profile import kernel_table, tensor_table
 from gpuledger.studies.kernel_profile.tables import baseline_table, instruction_table, table_for_people
 from gpuledger.studies.kernel_profile.view import view
 

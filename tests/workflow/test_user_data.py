@@ -30,7 +30,8 @@ NAMED = {
     "normalization_roofline": "normalization_roofline/model_h200",
     "metric_sweep": "metric_sweep/gpt2",
     "kernel_breakdown": "kernel_breakdown/llama-3.1-8b kernel_breakdown/llama-3.1-8b-prefill-1024 "
-    "kernel_breakdown/llama-3.1-8b-source kernel_breakdown/deepseek-v3 kernel_breakdown/llama_decode",
+    "kernel_breakdown/llama-3.1-8b-source kernel_breakdown/deepseek-v3 kernel_breakdown/llama_decode "
+    "kernel_breakdown/llama_decode_fp8",
 }
 
 

@@ -226,6 +226,10 @@ def _replicated(deployment: Deployment) -> str:
 def _describe(deployment: Deployment) -> str:
     model, formats, drafts = deployment.model, deployment.precision, deployment.speculation
     active = "" if model.active_parameters == model.parameters else f" ({model.active_parameters / 1e9:.1f} active)"
+    used = [model.precision_of(group, formats).formats_of_weights for group in model.layers]
+    kept = " and ".join(dict.fromkeys(name for names in used for name in names))
+    cache = (formats or model.precision).cache
+    kept = f"in {kept}" if kept == cache else f"weights in {kept}, cache in {cache}"
     stored, cached = model.weight_bytes(formats) / 1e9, model.kv_bytes_per_token(formats)
     prompt = prompt_of(deployment)
     prompt += f" ({deployment.cached_tokens:,} of them cached)" if deployment.cached_tokens else ""
@@ -236,7 +240,7 @@ def _describe(deployment: Deployment) -> str:
         drafted = f" {drafts.draft.name}: {drafts.drafted} drafted, {drafts.tokens_per_step:.3g} tokens per step."
     return (
         f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}{towers}{seen}, "
-        f"{stored:.1f} GB, {cached:,} bytes of KV cache per token; {prompt}, "
+        f"{stored:.1f} GB ({kept}), {cached:,} bytes of KV cache per token; {prompt}, "
         f"{deployment.output_tokens:,} out.{drafted} Predicted, kernels alone."
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger.cli.terminal import json_option, print_json, print_table, say
-from gpuledger.cli.timeline_kernels import print_timeline
+from gpuledger.cli.timeline_kernels import print_comparison, print_timeline
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def profile(
     """Print what each kernel of FILE did and what limited it.
 
     FILE is any output of Nsight Compute: a report, CSV, or what it prints in a terminal; - for standard input. Of a
-    timeline (torch.profiler, JAX, Nsight Systems, rocprof, proton), the launches and the time of each kernel.
+    timeline (torch.profiler, JAX, Nsight Systems, rocprof, proton), the launches and the time of each kernel; with a
+    baseline, what made a step shorter or longer.
     """
     from gpuledger.readers.gpus import find_gpu
     from gpuledger.readers.ncu.quantities import OPTIONS
@@ -66,11 +67,11 @@ def profile(
             result = compute(path, baseline, sheet, decimal=decimal)
         except InputError as error:
             found = _recognised(Path(error.file))
-            if found and "timeline" in found.cases.get("kernel_breakdown", {}) and not (baseline or save or by_launch):
-                return print_timeline(path, as_json)
+            if _is_timeline(found) and not by_launch and found.path == path:
+                return _timeline(path, baseline, save, as_json)
             raise _something_else(error, found) or error from None
         if save is not None:
-            _save(result, path, baseline, save)
+            _save(result, (path, baseline), save, "kernel_profile", "kernel_profile")
         missing = {name[8:]: entry["value"] for name, entry in result.summary.items() if name.startswith("missing_")}
         others = _other_metrics(path, decimal) if len(missing) == len(OPTIONS) and not as_json else ""
     table = kernel_table(result.data)
@@ -114,6 +115,31 @@ def _recognised(path: Path) -> Found | None:
     return None if left else found
 
 
+def _is_timeline(found: Found | None) -> bool:
+    return found is not None and "timeline" in found.cases.get("kernel_breakdown", {})
+
+
+def _timeline(path: Path, baseline: Path | None, save: Path | None, as_json: bool) -> None:
+    """Print the kernels of a timeline, or what changed against another one."""
+    from gpuledger.readers.timelines import read_timeline
+    from gpuledger.studies.kernel_breakdown.comparison import compare
+    from gpuledger.studies.kernel_breakdown.timeline_case import break_down
+
+    if baseline is None:
+        timeline = read_timeline(path)
+        result = break_down(timeline)
+        if save is not None:
+            _save(result, (path,), save, "kernel_breakdown", "kernel_breakdown_timeline")
+        return print_timeline(timeline, result, as_json)
+    if not _is_timeline(found := _recognised(baseline)):
+        what = found.format if found else "it is no timeline"
+        raise InputError(baseline, "", what, f"give a timeline as {path.name} is one")
+    result = compare(path, baseline)
+    if save is not None:
+        _save(result, (path, baseline), save, "kernel_breakdown", "kernel_breakdown_comparison")
+    print_comparison(result, as_json)
+
+
 def _something_else(error: InputError, found: Found | None) -> InputError | None:
     """Return what to say of a file that is no output of Nsight Compute, or None."""
     path = Path(error.file)
@@ -121,8 +147,8 @@ def _something_else(error: InputError, found: Found | None) -> InputError | None
         return InputError(path, "", "it is a folder", "give a file in it; gpuledger inspect says what is in a folder")
     if found is None:
         return None
-    if "timeline" in found.cases.get("kernel_breakdown", {}):
-        remedy = "give it alone, without --baseline, --launches and --save"
+    if _is_timeline(found):
+        remedy = "give it alone, or with another timeline as --baseline; not with --launches"
     else:
         remedy = found.problems[0] if found.problems else "gpuledger inspect says which studies can use it"
     return InputError(error.file, "", f"{found.format}, not output of Nsight Compute", remedy)
@@ -160,7 +186,7 @@ def _print_launches(result: CaseResult) -> None:
     import pandas as pd
 
     from gpuledger.ledger.case_result import brief
-    from gpuledger.studies.kernel_profile import labels
+    from gpuledger.readers.kernel_names import labels
 
     own = result.data[result.data["recording"] == "report"]
     columns = {"time_s": 1e6, "flops": 1e-9, "dram_bytes": 1e-6, "occupancy_percent": 1}
@@ -175,30 +201,32 @@ def _print_launches(result: CaseResult) -> None:
     print_table([headers[at] for at in filled], rows, right=right)
 
 
-def _save(result: CaseResult, file: Path, baseline: Path | None, folder: Path) -> None:
+def _save(result: CaseResult, recordings: Sequence[Path | None], folder: Path, study: str, name: str) -> None:
+    """Write a result, and the figures and tables that a notebook makes of it."""
     from gpuledger import __version__, files
     from gpuledger.ledger import notebooks, provenance
 
-    inputs = [provenance.describe_file(path, path.parent, {"source": path.name}) for path in (file, baseline) if path]
+    known = [path for path in recordings if path]
+    title = known[0].name
     result.provenance = {
         "dataset": "command line",
-        "study": "kernel_profile",
-        "case": file.name,
-        "title": file.name,
+        "study": study,
+        "case": title,
+        "title": title,
         "kind": "recorded",
         "label": "recorded",
         "device": None,
-        "source": file.name,
+        "source": title,
         "license": "not stated",
         "gpuledger": __version__,
-        "inputs": inputs,
+        "inputs": [provenance.describe_file(path, path.parent, {"source": path.name}) for path in known],
         "knobs": {},
     }
-    notebook = files.ROOT / "notebooks/kernel_profile.ipynb"
+    notebook = files.ROOT / f"notebooks/{name}.ipynb"
     if not notebook.is_file():
         raise InputError(notebook, "", "the notebook is not there", "run gpuledger from a checkout (pip install -e .)")
     files.check_writable(folder)
     say(f"writing {folder}", err=True)
     result.write(folder)
-    parameters = {"dataset": "", "case": file.name, "results": str(folder.resolve()), "save_to": str(folder.resolve())}
+    parameters = {"dataset": "", "case": title, "results": str(folder.resolve()), "save_to": str(folder.resolve())}
     notebooks.execute(notebook, folder / "notebook.ipynb", parameters)

@@ -1,8 +1,8 @@
-"""What ``gpuledger profile`` prints of a timeline: the launches and the time of each kernel."""
+"""What ``gpuledger profile`` prints of timelines: the time of each kernel, and what changed against a baseline."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
 from typing import TYPE_CHECKING
 
 from gpuledger.cli.terminal import print_json, print_table, say
@@ -10,6 +10,7 @@ from gpuledger.cli.terminal import print_json, print_table, say
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gpuledger.ledger.case_result import CaseResult
     from gpuledger.readers.timelines import Timeline
 
 
@@ -28,18 +29,18 @@ def kernel_times(timeline: Timeline) -> pd.DataFrame:
     return table.assign(share_percent=100 * table["time_s"] / total if total else 0.0)
 
 
-def print_timeline(path: Path, as_json: bool) -> None:
-    """Print the kernels of a timeline."""
+def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
+    """Print the kernels of a timeline, and what `break_down` of ``kernel_breakdown.timeline_case`` found of a step."""
     from gpuledger.ledger.case_result import brief
-    from gpuledger.readers.timelines import read_timeline
+    from gpuledger.readers.kernel_names import labels
     from gpuledger.studies.kernel_breakdown.formatting import format_time
-    from gpuledger.studies.kernel_profile import labels
 
-    timeline = read_timeline(path)
     table = kernel_times(timeline)
     launches, time_s = int(table["launches"].sum()), float(table["time_s"].sum())
     if as_json:
-        print_json({"launches": launches, "time_s": time_s, "kernels": table.to_dict("records")})
+        names = {"span": "span_s", "kernel_time": "kernel_time_s", "idle_percent": "idle_percent", "steps": "steps"}
+        about = {name: step.summary[quantity]["value"] for quantity, name in names.items()}
+        print_json({"launches": launches, "time_s": time_s, "step": about, "kernels": table.to_dict("records")})
         return
     gpus = timeline.kernels["device"].nunique()
     words = f"{launches:,} launch{'es' * (launches != 1)} of {len(table):,} kernel{'s' * (len(table) != 1)}"
@@ -54,5 +55,52 @@ def print_timeline(path: Path, as_json: bool) -> None:
         for name, (count, time, share) in zip(labels(table["kernel"]), numbers, strict=True)
     ]
     print_table(["kernel", "launches", "time (µs)", "share (%)"], rows, right=range(1, 4))
-    say("\nA timeline has no counters: ncu says what limits a kernel. For a page of one step with its pauses, put")
-    say("the file into a folder of its own in traces/, and let gpuledger new-dataset draft the dataset.yaml.")
+    if timeline.has_times:
+        found = {"annotation": "by its annotation", "repetition": "as what repeats"}.get(str(step["step_found_by"]))
+        say(f"\n{f'A step, found {found}' if found else 'As one step'}: {step.finding}.")
+    say("\nA timeline has no counters: ncu says what limits a kernel. --save makes a page of a step with its pauses,")
+    say("--baseline compares with another timeline. With a model, in a dataset, kernels are compared with predictions.")
+
+
+def print_comparison(result: CaseResult, as_json: bool) -> None:
+    """Print what :func:`gpuledger.studies.kernel_breakdown.comparison.compare` found."""
+    from gpuledger.ledger.case_result import brief
+    from gpuledger.ledger.parts import one_part
+    from gpuledger.studies.kernel_breakdown.comparison_figures import SMALL, compared_table, component_table
+
+    if as_json:
+        names = ("before_time", "after_time", "pairs_shorter_percent", "time_is", "finding")
+        about = {name: entry["value"] for name in names if (entry := result.summary.get(name))}
+        about = {f"{name}_s" if name.endswith("_time") else name: value for name, value in about.items()}
+        lists = {
+            name: one_part(result.data, part).to_dict("records")
+            for name, part in (("components", "components"), ("kernels", "compared"))
+        }
+        print_json(about | lists)
+        return
+    say(result.finding)
+    say()
+    parts, kernels = component_table(result), compared_table(result)
+    whole_ms = 1e3 * max(float(result["before_time"]), float(result["after_time"]))
+    # All with the same decimals, five digits of the whole.
+    decimals = max(0, 4 - math.floor(math.log10(whole_ms))) if whole_ms > 0 else 3
+    columns = ["before_ms", "after_ms", "change_ms"]
+    rows = [
+        [name, *(f"{value:.{decimals}f}" for value in values)]
+        for name, *values in parts[["component", *columns]].to_numpy(object)
+    ]
+    headers = [str(result["time_is"]), "before (ms)", "after (ms)", "change (ms)"]
+    print_table(headers, rows, right=range(1, 4))
+    large = kernels[kernels["change_ms"].abs() >= SMALL / 10 * whole_ms]
+    say()
+    rows = []
+    for row in large.to_dict("records"):
+        launches = [
+            f"{row[f'{name}_launches']:,} × {brief(row[f'{name}_launch_us'], 3)}" if row[f"{name}_launches"] else "–"
+            for name in ("before", "after")
+        ]
+        rows.append([row["kernel"], row["class"], *launches, f"{row['change_ms']:.{decimals}f}"])
+    headers = ["kernel", "class", "before (launches × µs)", "after", "change (ms)"]
+    print_table(headers, rows, right=range(2, 5), spare=["class"])
+    if rest := len(kernels) - len(large):
+        say(f"\n{rest:,} kernels changed by less than {SMALL / 10:.2%} of a step".replace("%", " %"))

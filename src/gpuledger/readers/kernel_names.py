@@ -237,6 +237,18 @@ _NO_MATRIX = {
 }
 
 
+def labels(names: pd.Series, length: int = 40) -> pd.Series:
+    """Return short names for people, different ones for different kernels; the index is kept."""
+    short = {}
+    taken: dict[str, int] = {}
+    for name in names.unique():
+        label = short_name(name) or name
+        label = label if len(label) <= length else f"{label[: length * 2 // 3]}…{label[-(length // 3) + 1 :]}"
+        taken[label] = taken.get(label, 0) + 1
+        short[name] = label if taken[label] == 1 else f"{label} #{taken[label]}"
+    return names.map(short).astype("str")
+
+
 def _tensor_core(base: str, kernel_class: str | None, family: str | None) -> bool | None:
     if kernel_class in ("gemm", "gemv", "convolution") and _FFMA.search(base):
         return False

@@ -1,4 +1,7 @@
-"""Decode steps of a served model as a profiler would record them, simulated: every kernel takes its roofline's time."""
+"""Decode steps of a served model as a profiler would record them, simulated: every kernel takes its roofline's time.
+
+Once with weights as trained, once in fp8, whose activations a kernel of its own quantises before each product.
+"""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +12,7 @@ import numpy as np
 
 from gpuledger import files
 from gpuledger.models.simulate.cases import SEED
-from gpuledger.models.transformer import Parallel, decode, kernels, read_model
+from gpuledger.models.transformer import Parallel, Precision, decode, kernels, read_model
 
 #: The step: eight requests with 1,024 tokens each in the cache, on two devices.
 MODEL, REQUESTS, CONTEXT, DEVICES = "Llama-3.1-8B", 8, 1024, 2
@@ -20,6 +23,8 @@ TRANSFER_US, WAIT_US = 9.0, 4.0
 #: How long the host needs for an operator and for a launch, and from a launch to the kernel's start.
 OPERATOR_US, CALL_US, DELAY_US = 9.0, 3.0, 2.0
 STEPS, LEFT_OVER = 3, 20
+#: What the weights of the layers are stored in, by the trace's name.
+WEIGHTS = {"decode": "bf16", "decode_fp8": "fp8"}
 #: What the kernels of the model are called, and their operators.
 NAMES = {
     "gemm": ("nvjet_tst_128x64_64x6_1x2_h_bz_TNT", "aten::mm"),
@@ -30,12 +35,14 @@ NAMES = {
     "rope": ("rotary_embedding_kernel", "_C::rotary_embedding"),
     "kv_write": ("reshape_and_cache_flash_kernel", "_C_cache_ops::reshape_and_cache_flash"),
     "act": ("act_and_mul_kernel", "_C::silu_and_mul"),
+    "gemm, fp8": ("nvjet_qqtst_128x64_128x6_1x2_h_bz_TNT", "aten::_scaled_mm"),
+    "quantise": ("scaled_fp8_quant_kernel", "_C::static_scaled_fp8_quant"),
 }
 
 
-def launches() -> Iterator[Any]:
+def launches(weights: str) -> Iterator[Any]:
     """Yield the row of :func:`gpuledger.models.transformer.kernels` of every launch of a step, in order."""
-    rows = kernels(read_model(MODEL), decode(CONTEXT, REQUESTS), Parallel(tensor=DEVICES))
+    rows = kernels(read_model(MODEL), decode(CONTEXT, REQUESTS), Parallel(tensor=DEVICES), Precision(weights))
     rows = rows.assign(kernel=rows["kernel"].astype(str), kind=rows["kind"].astype(str))
     inside = np.flatnonzero(rows["layers"] >= 0)
     yield from rows.iloc[: inside[0]].itertuples()
@@ -43,16 +50,26 @@ def launches() -> Iterator[Any]:
     reduce = next(layer[layer["kernel"] == "all_reduce"].itertuples())
     for _ in range(int(rows.loc[rows["kernel"] == "qkv_proj", "count"].sum())):
         for row in layer[layer["kernel"] != "all_reduce"].itertuples():
+            if row.kind == "gemm" and weights == "fp8":
+                sizes = {"n": row.k, "macs": 0, "weight_bytes": 0, "write_bytes": row.m * row.k}
+                yield row._replace(kernel="quantise", kind="elementwise", **sizes)
+                row = row._replace(kind="gemm, fp8")
             yield row
             if row.kernel in ("out_proj", "down_proj"):
                 yield reduce
     yield from rows.iloc[inside[-1] + 1 :].itertuples()
 
 
-def simulate_timeline() -> dict:
-    """Return a trace in the form of torch.profiler's, with the end of a step before; the same every time."""
+def simulate_timeline(weights: str = "bf16") -> dict:
+    """Return a trace in the form of torch.profiler's, with the end of a step before; the same every time.
+
+    Parameters
+    ----------
+    weights : {"bf16", "fp8"}
+        Format of the layers' weights.
+    """
     rng = np.random.default_rng([SEED, *b"timeline"])
-    step = [(row, _time_us(row)) for row in launches()]
+    step = [(row, _time_us(row)) for row in launches(weights)]
     events: list[dict] = []
     # Moments are of a machine that has been running for a while.
     host = gpu = 1e9
@@ -94,11 +111,13 @@ def _time_us(row: Any) -> float:
 def _role(row: Any) -> str:
     if row.kind != "elementwise":
         return row.kind
-    return next((name for name in ("embedding", "rope", "kv_write", "act") if row.kernel.endswith(name)), "norm")
+    return next(
+        (name for name in ("embedding", "rope", "kv_write", "act", "quantise") if row.kernel.endswith(name)), "norm"
+    )
 
 
 def _shapes(row: Any) -> list:
-    return [[row.m, row.k], [row.k, row.n]] if row.kind == "gemm" else [[row.m, row.n]]
+    return [[row.m, row.k], [row.k, row.n]] if row.kind.startswith("gemm") else [[row.m, row.n]]
 
 
 def _host(category: str, name: str, start: float, duration: float, **inside: Any) -> dict:
@@ -118,7 +137,7 @@ def _event(category: str, name: str, pid: int, tid: int, start: float, duration:
 
 
 def write_timeline(path: str | Path) -> Path:
-    """Write the simulated trace as JSON."""
+    """Write the trace of `WEIGHTS` that has the file's name, as JSON."""
     path = Path(path)
-    files.write_text(path, json.dumps(simulate_timeline()) + "\n")
+    files.write_text(path, json.dumps(simulate_timeline(WEIGHTS[path.stem])) + "\n")
     return path

@@ -97,7 +97,7 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
     dataset : Dataset
         Cases have a ``trace``, or a ``progress`` and optionally the ``trace`` of the same launch, and optionally an
         ``event_log`` and a ``tensor_trace``; cases of ``normalization_roofline`` have ``rows`` and ``ceilings``,
-        those of ``kernel_breakdown`` a ``timeline``.
+        those of ``kernel_breakdown`` a ``timeline`` and perhaps a ``baseline``.
 
     Returns
     -------
@@ -114,10 +114,11 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
             written |= dict.fromkeys(write_case(case), ORIGIN)
             continue
         if study == "kernel_breakdown":
-            if "timeline" in case.inputs:
-                # Imported here: only this simulation needs the transformer model.
-                write_timeline = import_module("gpuledger.models.simulate.timeline").write_timeline
-                written[write_timeline(dataset.folder / case.inputs["timeline"])] = ORIGIN
+            # Imported here: only this simulation needs the transformer model.
+            timelines = import_module("gpuledger.models.simulate.timeline")
+            for path in (dataset.folder / case.inputs[key] for key in ("timeline", "baseline") if key in case.inputs):
+                if path.stem in timelines.WEIGHTS:
+                    written[timelines.write_timeline(path)] = ORIGIN
             continue
         if (study, name) not in CASES:
             LOG.warning("%s: no case '%s' of %s is simulated", dataset.file, name, study)

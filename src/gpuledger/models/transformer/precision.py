@@ -131,6 +131,12 @@ class Precision:
         """Format of tensors that are never quantised."""
         return self.unquantised or (self.activations if BITS[self.activations] >= 16 else "bf16")
 
+    @property
+    def formats_of_weights(self) -> tuple[str, ...]:
+        """Formats of the weights of all kernels that are named, each once, that of the rest first."""
+        weights = _per_kernel(self.weights)
+        return tuple(dict.fromkeys([weights.get("*", self.plain), *weights.values()]))
+
     def format_of(self, kernel: str) -> Format:
         """Return the format of the weights of *kernel*."""
         weights = _per_kernel(self.weights)

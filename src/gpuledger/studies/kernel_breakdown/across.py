@@ -31,6 +31,11 @@ NAMES |= {"norm": "norms and element-wise", "other": "others"}
 _HATCHED = {"facecolor": "white", "hatch": "//////"}
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the steps that are drawn: not those of two recordings that are compared."""
+    return [result for result in results if "before_time" not in result.summary]
+
+
 def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw a bar per step: its kernels by class, in percent of the recorded or, without a recording, predicted time.
 

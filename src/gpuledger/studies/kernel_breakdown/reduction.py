@@ -11,6 +11,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.parts import one_part
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.transformer.configuration import MODELS
+from gpuledger.studies.kernel_breakdown.comparison import reduce_comparison
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
@@ -41,6 +42,8 @@ def reduce(
     CaseResult
         Data: see :mod:`gpuledger.studies.kernel_breakdown.parts`.
     """
+    if "baseline" in case.inputs:
+        return reduce_comparison(case)
     if "timeline" in case.inputs:
         return _reduce_timeline(case, mirror)
     scenario = read_scenario(case, mirror)

@@ -75,6 +75,38 @@ def busy(rows: pd.DataFrame) -> np.ndarray:
     return merge(start, start + rows["duration_s"].to_numpy(float))
 
 
+def divided_times(rows: pd.DataFrame) -> np.ndarray:
+    """Divide the time at which kernels run among them, so that their parts add up to it.
+
+    A moment belongs to the kernels that compute in it, in equal parts, and to communication if none computes.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Kernels with ``start_s, duration_s, kernel_class``.
+
+    Returns
+    -------
+    float array of shape (kernels,)
+        Seconds; the kernel's whole duration if it runs alone.
+    """
+    start = rows["start_s"].to_numpy(float)
+    end = start + rows["duration_s"].to_numpy(float)
+    edges, place = np.unique(np.concatenate([start, end]), return_inverse=True)
+    first, last = place[: len(start)], place[len(start) :]
+    communicates = (rows["kernel_class"] == "communication").to_numpy()
+    parts, taken = np.zeros(len(start)), np.zeros(len(edges), bool)
+    for own in (~communicates, communicates):
+        change = np.bincount(first[own], minlength=len(edges)) - np.bincount(last[own], minlength=len(edges))
+        running = np.cumsum(change)
+        # Of what runs from an edge to the next one, each kernel's part, summed from the first edge on.
+        each = np.where((running > 0) & ~taken, np.diff(edges, append=edges[-1:]) / np.maximum(running, 1), 0.0)
+        until = np.r_[0.0, np.cumsum(each)]
+        parts[own] = until[last[own]] - until[first[own]]
+        taken |= running > 0
+    return parts
+
+
 def without_kernel(rows: pd.DataFrame) -> np.ndarray:
     """Return the times in the span of a step's kernels at which none runs: disjoint, ascending intervals.
 

@@ -39,7 +39,7 @@ from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, un
 from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_layers, find_step
 
 #: Keys of a case that describe a prediction.
-_PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
+PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
 #: Names of products of a mixture of experts that state their tiles.
 _EXPERTS = re.compile(r"^bmm_\w{0,200}_transOut_\w{0,200}_dynBatch")
 _GENERATION = re.compile(r"generation_(\d{1,6})\((?:sq\d+sk)?(\d{1,12})")
@@ -69,10 +69,24 @@ def reduce_timeline(
     timeline = read_timeline(case.path("timeline"))
     _check_device(case, timeline)
     step = find_step(timeline, case.inputs.get("step"))
-    rows = _describe(step, timeline)
+    scenario = _scenario(case, step, mirror)
+    result, predicted = _break_down(timeline, step, scenario)
+    if case.dataset.made_here:
+        result.add("finding", f"Simulated: {result.finding}", "text")
+    return result, scenario, predicted
+
+
+def break_down(timeline: Timeline) -> CaseResult:
+    """Break a step of a timeline down, as `reduce_timeline` does without a model."""
+    return _break_down(timeline, find_step(timeline), None)[0]
+
+
+def _break_down(
+    timeline: Timeline, step: TimelineStep, scenario: Scenario | None
+) -> tuple[CaseResult, pd.DataFrame | None]:
+    rows = describe_launches(step, timeline)
     result = CaseResult(pd.DataFrame())
     _add_times(result, timeline, step, rows)
-    scenario = _scenario(case, step, mirror)
     parts: dict[str, pd.DataFrame] = {}
     predicted = None
     if scenario is not None:
@@ -93,9 +107,8 @@ def reduce_timeline(
         parts["idle"] = settle_frame(explain_idle(step.rows, step.host, recorded))
         _add_idle(result, parts["idle"], longest_pause(step.rows))
     result.data = join_parts(launches=settle_frame(rows), host=settle_frame(step.host), **parts)
-    simulated = "Simulated: " * case.dataset.made_here
-    result.add("finding", simulated + _finding(result), "text")
-    return result, scenario, predicted
+    result.add("finding", _finding(result), "text")
+    return result, predicted
 
 
 def _check_device(case: Case, timeline: Timeline) -> None:
@@ -107,8 +120,8 @@ def _check_device(case: Case, timeline: Timeline) -> None:
             warn(timeline.file, "", problem, "correct the device there")
 
 
-def _describe(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
-    """Add each launch's class, short name, layer and time of waiting."""
+def describe_launches(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
+    """Add to the launches of a step ``kernel_class``, ``name`` (short), ``layer`` (-1: none) and ``waiting_s``."""
     rows = step.rows
     with warnings.catch_warnings():
         # Some of a recording's many kernels are unclassified; the table shows them as such.
@@ -147,7 +160,7 @@ def _expert_tile(rows: pd.DataFrame) -> int:
 def _scenario(case: Case, step: TimelineStep, mirror: str | Path | None) -> Scenario | None:
     """Read what to predict: the phase that the case declares, else the one that the annotation states."""
     if "model" not in case.inputs:
-        if given := [key for key in _PREDICTED if key in case.inputs]:
+        if given := [key for key in PREDICTED if key in case.inputs]:
             problem, remedy = f"'{given[0]}' without a model", "add model, or leave it out"
             raise case.error(given[0], problem, remedy)
         return None

@@ -32,6 +32,9 @@ class TimelineStep:
     name: str  # the annotation; empty without one
     found_by: str  # ``annotation``, ``repetition`` or ``whole recording``
     steps: int  # steps in the recording
+    #: When each of them runs on that GPU, in order: ``start_s`` of its first kernel, ``end_s`` of its last one, and
+    #: ``kernel_s``, the time of its kernels; without rows where the recording has sums only.
+    spans: pd.DataFrame
     #: Kernels of the recording that are in none of them: the end of the step before, the start of the next one.
     dropped_kernels: int
 
@@ -57,7 +60,8 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> TimelineStep:
         warn(timeline.file, "", f"kernels of {len(busy)} GPUs", only)
     rows = rows[rows["device"] == busy.idxmax()].reset_index(drop=True)
     if not timeline.has_times:
-        return TimelineStep(rows, timeline.host.iloc[:0], "", "whole recording", 1, 0)
+        spans = pd.DataFrame(columns=["start_s", "end_s", "kernel_s"], dtype=float)
+        return TimelineStep(rows, timeline.host.iloc[:0], "", "whole recording", 1, spans, 0)
     label, name = _annotated(timeline, rows, wanted)
     found_by = "annotation"
     if label is None:
@@ -77,9 +81,17 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> TimelineStep:
     host = timeline.host.assign(start_s=timeline.host["start_s"] - first)
     span = float((own["start_s"] + own["duration_s"]).max())
     during = (host["start_s"] < span) & (host["start_s"] + host["duration_s"] > min(0.0, own["launch_s"].min()))
-    return TimelineStep(
-        own, host[during].reset_index(drop=True), name, found_by, len(times), int((kernel & (label < 0)).sum())
-    )
+    dropped = int((kernel & (label < 0)).sum())
+    spans = _spans(rows[kernel], label[kernel])
+    return TimelineStep(own, host[during].reset_index(drop=True), name, found_by, len(times), spans, dropped)
+
+
+def _spans(kernels: pd.DataFrame, label: np.ndarray) -> pd.DataFrame:
+    ends = pd.DataFrame({"start_s": kernels["start_s"], "kernel_s": kernels["duration_s"]})
+    ends["end_s"] = ends["start_s"] + ends["kernel_s"]
+    groups = ends[label >= 0].groupby(label[label >= 0])
+    spans = groups.agg(start_s=("start_s", "min"), end_s=("end_s", "max"), kernel_s=("kernel_s", "sum"))
+    return spans[spans["kernel_s"] > 0].sort_values("start_s", ignore_index=True)
 
 
 def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tuple[np.ndarray | None, list[str]]:

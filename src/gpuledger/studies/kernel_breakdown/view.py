@@ -21,9 +21,13 @@ def view(result: CaseResult) -> View | None:
 
 
 def _timeline(rows: pd.DataFrame) -> View:
-    first = rows.loc[rows["kind"] == "kernel", "start_s"].min()
+    first = rows.loc[rows["kind"] == "kernel", "start_s"].min() if "kind" in rows else 0.0
     rows = rows.sort_values("start_s", kind="stable")
-    lane = ("stream " + rows["stream"].astype(str)).where(rows["kind"] == "kernel", "copies")
+    lane = "stream " + rows["stream"].astype(str)
+    if "kind" in rows:
+        lane = lane.where(rows["kind"] == "kernel", "copies")
+    if "recording" in rows:
+        lane = rows["recording"] + ", " + lane
     lanes = sorted(set(lane), reverse=True)
     low = lane.map({name: place for place, name in enumerate(lanes)}) + 0.1
     start, duration = 1e3 * (rows["start_s"] - first), 1e6 * rows["duration_s"]

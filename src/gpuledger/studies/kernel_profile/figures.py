@@ -10,8 +10,8 @@ from gpuledger.ledger import column_layout, figures
 from gpuledger.ledger.case_result import CaseResult, brief, time_unit
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
+from gpuledger.readers.kernel_names import labels
 from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
-from gpuledger.studies.kernel_profile.tables import labels
 
 #: Kernels with this share of the time (percent) get a label in the roofline.
 LABELLED_PERCENT = 5

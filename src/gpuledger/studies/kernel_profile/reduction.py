@@ -16,10 +16,10 @@ from gpuledger.models.flop_prediction import predict_half_reduction, predict_ten
 from gpuledger.readers import ncu
 from gpuledger.readers.gpu_identity import another_gpu
 from gpuledger.readers.gpus import Gpu, read_gpus
-from gpuledger.readers.kernel_names import parse
+from gpuledger.readers.kernel_names import labels, parse
 from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
 from gpuledger.studies.kernel_profile.roofs import RESOURCES, find_roofs, gpu_of, shares
-from gpuledger.studies.kernel_profile.tables import kernel_table, labels
+from gpuledger.studies.kernel_profile.tables import kernel_table
 
 #: A share of a roof (percent) that only another GPU, or a wrong number, explains.
 _IMPOSSIBLE_PERCENT = 120

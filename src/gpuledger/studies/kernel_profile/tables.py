@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.kernel_names import short_name
+from gpuledger.readers.kernel_names import labels, short_name
 from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
 
 _SUMS = ("time_s", "fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops", "dram_bytes", "l2_bytes")
@@ -188,18 +188,6 @@ def tensor_table_for_people(table: pd.DataFrame) -> pd.DataFrame:
 
 
 _YES = {True: "yes", False: "no"}
-
-
-def labels(names: pd.Series, length: int = 40) -> pd.Series:
-    """Return short names for people, different ones for different kernels; the index is kept."""
-    short = {}
-    taken: dict[str, int] = {}
-    for name in names.unique():
-        label = short_name(name) or name
-        label = label if len(label) <= length else f"{label[: length * 2 // 3]}…{label[-(length // 3) + 1 :]}"
-        taken[label] = taken.get(label, 0) + 1
-        short[name] = label if taken[label] == 1 else f"{label} #{taken[label]}"
-    return names.map(short).astype("str")
 
 
 def table_for_people(table: pd.DataFrame) -> pd.DataFrame:

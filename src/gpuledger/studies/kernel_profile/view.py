@@ -6,8 +6,9 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.figures import BLACK
 from gpuledger.ledger.viewer import Axis, Guide, View
+from gpuledger.readers.kernel_names import labels
 from gpuledger.studies.kernel_profile.figures import BASELINE, COLOURS, roofline_points
-from gpuledger.studies.kernel_profile.tables import baseline_table, kernel_table, labels
+from gpuledger.studies.kernel_profile.tables import baseline_table, kernel_table
 
 _PEAKS = {"tensor": "tensor cores", "fp32": "FP32", "fp64": "FP64"}
 
