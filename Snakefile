@@ -1,6 +1,10 @@
+import logging
+
 from snakemake.utils import min_version
 
 min_version("9.1")
+# On a full disk, each message that Snakemake's log file cannot take would add a traceback.
+logging.raiseExceptions = False
 
 
 configfile: "config/config.yaml"

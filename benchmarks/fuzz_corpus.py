@@ -30,6 +30,7 @@ from gpuledger.readers.kernel_tables.small_kernels import read_products, read_qu
 from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.readers.neutrino import event_log, kernel_info, probe, process_log, tensor_trace
 from gpuledger.readers.neutrino.block_trace import read_blocks
+from gpuledger.readers.served_results import read_served
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.readers.timelines import read_timeline
 from gpuledger.record.recording import MANIFEST, Recording
@@ -223,10 +224,18 @@ READ = [
     (
         "serving_time",
         "results: [{files: NAME, parallel: {tensor: 4}}], gpu: h100-sxm",
-        read_results,
+        lambda case: read_results(case, find_gpu("h100-sxm")),
         '{"backend": "sglang", "request_rate": 4.5, "max_concurrency": 8, "server_info": {"model_path": "Qwen3-8B",'
         ' "tp_size": 4, "dp_size": 2}, "duration": 9.5, "completed": 64, "total_input_tokens": 32768, '
         '"total_output_tokens": 4096, "output_throughput": 431.2, "median_ttft_ms": 80.5, "median_tpot_ms": 7.25}\n',
+    ),
+    (
+        "serving_time",
+        "results: [{files: NAME}], gpu: h100-sxm",
+        lambda case: read_results(case, find_gpu("h100-sxm")),
+        '[{"hw": "h100-nb", "conc": 8, "model": "openai/gpt-oss-120b", "framework": "vllm", "precision": "fp4",'
+        ' "tp": 4, "ep": 1, "dp_attention": "false", "spec_decoding": "none", "disagg": false, "isl": 1024,'
+        ' "osl": 1024, "tput_per_gpu": 410.5, "median_ttft": 0.09, "median_tpot": 0.0056, "mean_tpot": 0.0057}]',
     ),
 ]
 
@@ -327,7 +336,54 @@ _XLA = """{"traceEvents": [
 {"ph": "X", "pid": 9, "tid": 3, "ts": 0.5, "dur": 1, "name": "cuLaunchKernel", "args": {"correlation_id": "7"}}]}"""
 
 
+#: What nvprof writes with --csv and prints, what torch.profiler prints, and what benchmarks of a server print.
+_NVPROF_CSV = """==12== Profiling result:
+"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Size","Device","Stream","Name"
+ms,us,,,,,,,MB,,,
+214.33,1.216,,,,,,,0.004,"Tesla V100-SXM2-16GB (0)","7","[CUDA memcpy HtoD]"
+214.40,605.0,32,2,1,256,1,1,,"Tesla V100-SXM2-16GB (0)","7","sgemm(float*, int) [120]"
+"""
+_NVPROF_SUMS = """==12== Profiling result:
+            Type  Time(%)      Time     Calls       Avg       Min       Max  Name
+ GPU activities:   67.08%  8.6348ms        14  616.77us     512ns  3.1952ms  [CUDA memcpy HtoD]
+                    0.15%  1.00250s         1  1.00250s  1.00250s  1.00250s  void reduce<int, 2>(int*, unsigned int)
+      API calls:   99.00%  286.81ms         1  286.81ms  286.81ms  286.81ms  cudaDeviceReset
+"""
+_NVPROF_TRACE = """==31== Profiling result:
+   Start  Duration   Grid Size   Block Size   Regs*   SSMem*           Device  Context  Name
+182.84ms  23.136us           -            -       -        -  Tesla P100-PCIE        1  [CUDA memcpy HtoD]
+182.90ms  41.500us     (8 4 1)    (256 1 1)      32       0B  Tesla P100-PCIE        1  sgemm(float*, int)
+"""
+_TORCH_TABLE = """-------------------------  ------------  ------------  ------------  ------------  ------------
+                     Name      Self CPU     CPU total     Self CUDA    CUDA total    # of Calls
+-------------------------  ------------  ------------  ------------  ------------  ------------
+                 aten::mm      20.000us      20.000us       5.000ms       5.000ms             2
+      void cutlass::Ke...       0.000us       0.000us       5.000ms       5.000ms             2
+   triton_poi_fused_add_0      30.000us      30.000us       2.500ms       2.500ms             4
+   triton_poi_fused_add_0       0.000us       0.000us       2.500ms       2.500ms             4
+-------------------------  ------------  ------------  ------------  ------------  ------------
+Self CPU time total: 1s
+Self CUDA time total: 7.500ms
+"""
+_SERVED = """Namespace(num_prompts=400, max_concurrency=50, model='Qwen/Qwen3-8B', request_rate=inf)
+============ Serving Benchmark Result ============
+Successful requests:                     400
+Benchmark duration (s):                  40.00
+Total input tokens:                      409200
+Total generated tokens:                  51200
+Request throughput (req/s):              10.00
+Median TTFT (ms):                        1000.00
+Median TPOT (ms):                        20.00
+==================================================
+"""
+
+
 def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
+    yield "nvprof CSV", _written(folder / "nvprof.csv", _NVPROF_CSV), read_timeline
+    yield "nvprof text", _written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
+    yield "nvprof trace as text", _written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
+    yield "torch.profiler's table", _written(folder / "torch.txt", _TORCH_TABLE), read_timeline
+    yield "printed server benchmark", _written(folder / "served.txt", _SERVED), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto", _written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
     yield "xla", _written(folder / "host.trace.json", _XLA), read_timeline

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 
-#: Bounds of a YAML file: bytes, nesting, and values after aliases are expanded.
-LARGEST_BYTES, DEEPEST, MOST_VALUES = 4 * 2**20, 64, 200_000
+#: Bounds of a YAML file: bytes, nesting, and values after aliases are expanded, a long text counting for several.
+LARGEST_BYTES, DEEPEST, MOST_VALUES, VALUE_CHARACTERS = 4 * 2**20, 64, 200_000, 64
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -47,7 +47,20 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
     return {str(key.value): loader.construct_object(value, deep=True) for key, value in node.value}
 
 
+def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> int | float | str:
+    # In base 60, which YAML 1.2 no longer has, 12:30 would be 750, and a long one would take for ever.
+    if ":" in node.value:
+        return node.value
+    if node.tag == "tag:yaml.org,2002:float":
+        return loader.construct_yaml_float(node)
+    if abs(number := loader.construct_yaml_int(node)) >= 2**64:
+        raise yaml.constructor.ConstructorError(None, None, "a number of more than 64 bits", node.start_mark)
+    return number
+
+
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _construct_number)
 
 
 def load_yaml(file: str | Path) -> Any:
@@ -89,7 +102,7 @@ def _check_bounds(file: str | Path, text: str) -> None:
         elif isinstance(event, yaml.AliasEvent):
             anchor, size = None, sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.ScalarEvent):
-            anchor, size = event.anchor, 1
+            anchor, size = event.anchor, 1 + len(event.value) // VALUE_CHARACTERS
         else:
             continue
         if anchor:

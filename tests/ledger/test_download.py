@@ -16,6 +16,7 @@ import threading
 import time
 import types
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from package_server import serving
 from gpuledger.errors import InputError
 from gpuledger.ledger.download import session, transfer, unpack
 from gpuledger.ledger.download.dataset import fetch_dataset
+from gpuledger.ledger.download.reach import out_of_reach
 from gpuledger.ledger.download.transfer import Fetched, fetch
 from gpuledger.ledger.download.unpack import unpack_zip
 
@@ -62,16 +64,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(key, str(value))
         self.end_headers()
 
+    def do_HEAD(self):
+        self.do_GET()
+
     def do_GET(self):
         self.server.seen.append((self.path, dict(self.headers)))
         thing = self.server.things.get(self.path.partition("?")[0])
         if thing is None:
             return self.head(404, {"Content-Length": 0})
         fault = thing.faults.pop(0) if thing.faults else {}
+        if "slow_head" in fault:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            with suppress(OSError):
+                while not fault["slow_head"].wait(0.02):
+                    self.wfile.write(b"x")
+            self.close_connection = True
+            return None
         if "before" in fault:
             fault["before"].wait(PATIENCE_S)
         if "status" in fault:
-            return self.head(fault["status"], {"Content-Length": 0} | fault.get("headers", {}))
+            self.head(fault["status"], {"Content-Length": 0} | fault.get("headers", {}))
+            with suppress(OSError):
+                while "trickle" in fault and not fault["trickle"].wait(0.02):
+                    self.wfile.write(b"x")
+            return None
         headers, body, status = dict(thing.headers), thing.body, 200
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         current = self.headers.get("If-Range") in (None, headers.get("ETag"), headers.get("Last-Modified"))
@@ -882,12 +898,32 @@ def test_a_server_that_sends_single_bytes_is_given_up(site, target, monkeypatch)
     assert fetch(url, target).size_bytes == 10**6
 
 
+def test_a_server_that_never_ends_the_head_of_its_answer_is_given_up(site, target, monkeypatch):
+    end = threading.Event()
+    url = site.put("/t", BODY, faults=[{"slow_head": end}] * 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "BLOCK_S", 0.2)
+        refused(lambda: fetch(url, target, retries=1), "2 attempts")
+    end.set()
+    assert fetch(url, target).size_bytes == len(BODY)
+
+
+def test_what_a_redirect_says_beside_its_address_is_not_read(site, target):
+    end = threading.Event()
+    site.put("/new", BODY)
+    headers = {"Location": "/new", "Content-Length": 10**9}
+    url = site.put("/t", b"", faults=[{"status": 302, "headers": headers, "trickle": end}])
+    assert fetch(url, target).size_bytes == len(BODY)
+    end.set()
+
+
 def test_credentials_of_netrc_are_not_sent(site, target, monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     site.put("/new", BODY)
     fetch(site.put("/t", b"", faults=[{"status": 302, "headers": {"Location": "/new"}}]), target)
-    assert len(site.seen) == 2 and not any("Authorization" in headers for _, headers in site.seen)
+    assert out_of_reach({"a": [{"url": site.put("/t", b"")}]}) == {}
+    assert len(site.seen) == 3 and not any("Authorization" in headers for _, headers in site.seen)
 
 
 @pytest.mark.parametrize("place", ["http://10.0.0.1/", "http://[::1]/", "http://169.254.169.254/latest/meta-data"])

@@ -87,6 +87,8 @@ MERGED = "a: &a {x: 1}\n" + "".join(
         (BOMB, "line 6: aliases expand to more than 200,000 values"),
         (MERGED, "aliases expand to more than 200,000 values"),
         ("a: " + "x" * 2**23, "more than the 4,194,304 that are read"),
+        ("a: &a " + "x" * 2**20 + "\nb: [" + "*a, " * 50 + "]", "line 2: aliases expand to more than 200,000 values"),
+        ("title: 0x" + "f" * 6000, "line 1, column 8: not valid YAML: a number of more than 64 bits"),
     ],
 )
 def test_hostile_yaml_is_one_line(tmp_path, text, message):
@@ -134,10 +136,12 @@ def test_no_cell_of_a_table_is_a_formula_and_numbers_stay(tmp_path):
     assert rows["n"].tolist() == frame["n"].tolist()
 
 
-def test_dates_stay_text(tmp_path):
+def test_dates_and_numbers_in_base_60_stay_text(tmp_path):
     file = tmp_path / "a.yaml"
-    file.write_text("source: 2025-13-45\n")
-    assert schemas.load_yaml(file) == {"source": "2025-13-45"}
+    # Read as a number, the last takes minutes.
+    values = {"source": "2025-13-45", "title": "12:30", "note": "1:2.5", "license": "1" + ":1" * 10**6}
+    file.write_text("".join(f"{key}: {value}\n" for key, value in values.items()))
+    assert schemas.load_yaml(file) == values
 
 
 @pytest.mark.parametrize("path", ["a{b}.csv", "x" * 300, "a\nb.csv", ""])

@@ -25,11 +25,11 @@ def test_an_override_changes_its_case_and_no_other():
 
 def test_values_of_the_command_line_have_the_type_that_they_look_like():
     # In a mapping they come as text from snakemake --config.
-    changed = {"speculation": {"draft": "mtp", "tokens": "2", "acceptance": "0.7"}, "source_notebook": "false"}
+    changed = {"speculation": {"draft": "mtp", "tokens": "2", "acceptance": "0.7"}, "seed_compatible": "false"}
     repository = Repository(ROOT, {"overrides": {LLAMA: changed}, "knobs": {"dmat": {"rows": "50"}}})
     inputs = repository.case(*LLAMA.split("/")).inputs
     assert inputs["speculation"] == {"draft": "mtp", "tokens": 2, "acceptance": 0.7}
-    assert inputs["source_notebook"] is False
+    assert inputs["seed_compatible"] is False
     assert repository.knobs("dmat") == {"rows": 50}
 
 

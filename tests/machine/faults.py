@@ -227,6 +227,19 @@ def test_a_file_system_that_cannot_be_written_is_one_line(tmp_path, part):
 
 
 @needs_root
+def test_a_disk_without_any_room_is_one_line(tmp_path):
+    fresh(tmp_path / "checkout")
+    # What Snakemake keeps, its own log included, is on the full disk.
+    script = """
+        mkdir .snakemake && mount -t tmpfs -o size=64k tmpfs .snakemake && mkdir .snakemake/log
+        head -c 1m /dev/zero > .snakemake/filler 2> /dev/null
+        cd "$PWD" && exec "$@"
+    """
+    done = run(tmp_path / "checkout", "unshare", "--mount", "sh", "-c", script, "sh")
+    one_line(done, ".snakemake: no file can be made here", "free disk space, and run the same command again")
+
+
+@needs_root
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(expected, tmp_path):
     folder = fresh(tmp_path / "checkout")
     # At first there is room; then something else takes it while the run is on its way.

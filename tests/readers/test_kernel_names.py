@@ -319,13 +319,19 @@ def test_kernels_of_hopper_that_multiply_and_add_in_fp32_units_use_no_tensor_cor
 
 @pytest.mark.parametrize(
     "regex",
-    ["(a+)+b", "(?:a?){50}b", "(a|aa)+b", "((a{2})*)*b", "(?=(x+)+)y", "(?(1)x|(y+)*)", "x*?a.*b.*c", "a" * 501],
+    [
+        *("(a+)+b", "(?:a?){50}b", "(a|aa)+b", "((a{2})*)*b", "(?=(x+)+)y", "(?(1)x|(y+)*)", "x*?a.*b.*c", "a" * 501),
+        *("a?" * 30 + "a" * 30, "a{0,99}" * 5 + "b", "(?:a|aa)" * 40 + "b", r".*(?=a{0,90})(a{1,90})\1b"),
+    ],
 )
 def test_patterns_that_can_take_exponential_time_are_refused(regex):
     with pytest.raises(InputError, match="write it with fewer or bounded repetitions"):
         extend_patterns([{"name": "n", "regex": regex.replace("(?(1)", "(q)?(?(1)"), "class": "gemm"}])
 
 
-@pytest.mark.parametrize("regex", ["gemm", r"^foo_\w+_bar.*", r"(?:a|b)x", r"(?:sm\d{2}_){1}gemm", "(?:ab){2,5}c"])
+@pytest.mark.parametrize(
+    "regex",
+    ["gemm", r"^foo_\w+_bar.*", r"(?:a|b)x", r"(?:sm\d{2}_){1}gemm", "(?:ab){2,5}c", r"\w+_gemm_\w+_(?:nn|nt|tn)"],
+)
 def test_usual_patterns_are_taken(regex):
     assert extend_patterns([{"name": "n", "regex": regex, "class": "gemm"}])[0].regex == regex

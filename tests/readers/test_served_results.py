@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from own_cases import refused
-from served_runs import PRINTED, SGLANG, VLLM, written
+from served_runs import INFERENCEX, PRINTED, SGLANG, VLLM, written
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.served_results import read_served
@@ -108,6 +108,40 @@ def test_what_was_printed_says_the_same(tmp_path):
     assert (run.place, run.engine) == ("run.log", "sglang")
 
 
+def test_inferencex_says_all_of_the_server_and_times_in_seconds(tmp_path):
+    run = one(tmp_path, INFERENCEX)
+    assert (run.gpu, run.engine, run.model, run.quantised) == ("h100", "vllm", "openai/gpt-oss-120b", "fp4")
+    assert (run.ttft_s, run.tpot_s) == pytest.approx((0.18, 0.008))
+    # Lengths are drawn from 80 to 100 % of those stated; ten requests for each in flight.
+    assert (run.input_tokens, run.output_tokens, run.prompts, run.in_flight) == (922, 922, 320, 32)
+    assert (run.tensor, run.replicas, run.expert, run.copies, run.speculative) == (4, 0, 1, 1, False)
+    divided = one(tmp_path, INFERENCEX, framework="dynamo-sglang", tp=8, ep=8, dp_attention="true", precision="fp8")
+    assert (divided.engine, divided.tensor, divided.replicas, divided.expert) == ("sglang", 1, 8, 8)
+    assert one(tmp_path, INFERENCEX, framework="trt").engine == "trtllm"
+    assert (
+        one(tmp_path, INFERENCEX, spec_decoding="mtp").speculative and one(tmp_path, INFERENCEX, mtp="on").speculative
+    )
+    (tmp_path / "results_bmk.json").write_text(json.dumps([INFERENCEX, INFERENCEX | {"conc": 4}]), "utf-8")
+    assert [run.in_flight for run in read_served(tmp_path / "results_bmk.json")] == [32, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"disagg": True}, "disagg: prefill and decode on servers of their own"),
+        ({"is_multinode": "true"}, "servers of their own"),
+        ({"isl": None}, "isl: a whole number of tokens is missing; give rows with isl and osl"),
+        ({"osl": -1}, "osl: a whole number of tokens is missing"),
+        ({"conc": "many"}, "conc: 'many' is not a number of requests"),
+        ({"tp": "all"}, "tp_size: 'all' is not a number of GPUs"),
+        ({"median_tpot": None, "mean_tpot": None}, "the time per output token is missing"),
+    ],
+)
+def test_rows_of_inferencex_that_say_too_little_are_refused(tmp_path, change, words):
+    with refused("result.json", words):
+        one(tmp_path, INFERENCEX, **change)
+
+
 def test_of_several_runs_the_bad_ones_are_left_out_with_one_warning(tmp_path):
     written(tmp_path, VLLM | {"completed": 0}, VLLM, VLLM | {"median_tpot_ms": "slow"}, name="many.jsonl")
     with pytest.warns(InputWarning, match="2 of 3 runs left out: .*run 1, completed: no request"):
@@ -122,7 +156,13 @@ json_values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*VLLM, *SGLANG]), json_values, max_size=6), st.sampled_from([VLLM, SGLANG]))
+WRITTEN = [VLLM, SGLANG, INFERENCEX]
+
+
+@given(
+    st.dictionaries(st.sampled_from([key for entry in WRITTEN for key in entry]), json_values, max_size=6),
+    st.sampled_from(WRITTEN),
+)
 def test_any_value_is_read_or_refused_in_one_line(tmp_path_factory, change, entry):
     path = written(tmp_path_factory.mktemp("any"), entry, **change)
     try:

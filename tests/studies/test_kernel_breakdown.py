@@ -542,8 +542,8 @@ def test_own_model_and_own_hardware_in_excel(ask):
         ({"precision": {"weights": "fp9"}}, "mine.precision: there is no number format 'fp9'"),
         ({"parallel": {"tensor": 5}}, "mine.parallel"),
         ({"parallel": {"tensr": 5}}, "did you mean 'tensor'?"),
-        ({"source_notebook": True, "model": "Mixtral-8x7B-v0.1"}, "the source notebook cannot read Mixtral-8x7B-v0.1"),
-        ({"source_notebook": True, "phases": {"mixed": [{"new": 1}]}}, "the source notebook has no phase 'mixed'"),
+        ({"seed_compatible": True, "model": "Mixtral-8x7B-v0.1"}, "the source notebook cannot read Mixtral-8x7B-v0.1"),
+        ({"seed_compatible": True, "phases": {"mixed": [{"new": 1}]}}, "the source notebook has no phase 'mixed'"),
     ],
 )
 def test_invalid_cases_are_one_line_with_their_place(ask, case, message):

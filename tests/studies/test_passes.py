@@ -121,7 +121,7 @@ def test_a_trace_of_64_gib_is_planned_in_parts(checkout):
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
     assert "part 31 of 32" in said
-    assert "33 steps" in said
+    assert "33 steps: 1 case to reduce, in 32 parts, 0 to draw\n" in said
 
 
 def test_the_workflow_reduces_in_parts(checkout):

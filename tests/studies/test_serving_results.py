@@ -6,7 +6,7 @@ import command_line
 import pandas as pd
 import pytest
 from own_cases import own_case, reduced, refused
-from served_runs import SGLANG, VLLM, written
+from served_runs import INFERENCEX, SGLANG, VLLM, written
 
 STATED = {"engine": "vllm", "model": "Llama-3.1-70B", "parallel": {"tensor": 8}}
 
@@ -90,3 +90,21 @@ def test_the_command_line_says_the_same(tmp_path):
         command_line.run(*asked[:-2], "--model", "Llama-3.1-70B")
     with refused("--gpu", "several GPUs"):
         command_line.run(*asked[:3], "h100-sxm,h200-sxm", *asked[4:])
+
+
+def test_rows_of_inferencex_need_nothing_else_and_other_gpus_are_left_out(tmp_path):
+    rows = [
+        INFERENCEX,
+        INFERENCEX | {"conc": 4, "tp": 2},
+        INFERENCEX | {"hw": "b200-trt"},
+        INFERENCEX | {"hw": "mi355x"},
+    ]
+    case = results_case(tmp_path, *rows, stated={})
+    result = reduced(case)
+    (warning,) = result.provenance["warnings"]
+    assert "2 of 4 runs are of other GPUs than h100-sxm (b200, mi355x); left out" in warning
+    found = result.data
+    assert found["requests"].tolist() == [32, 4] and found["gpus"].tolist() == [4, 2]
+    assert (found["kernels_s"] > 0).all() and found["measured_s"].tolist() == [0.008, 0.008]
+    with refused("hw: 1 of 1 runs are of other GPUs than h100-sxm (b200)", "name the GPU"):
+        reduced(results_case(tmp_path, rows[2], stated={}))

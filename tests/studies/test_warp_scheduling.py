@@ -519,6 +519,8 @@ def test_pickles_of_other_objects_are_refused(folder, name):
 
 
 TUPLES = b"\x80\x04)" + b"2\x86" * 60
+INT64 = b"cnumpy\ndtype\nX\x02\x00\x00\x00i8K\x00K\x01\x87R"
+FROM_BYTES = b"\x80\x04cnumpy.core.numeric\n_frombuffer\n"
 CRAFTED = {
     "doubled tuples in a frozenset": b"\x80\x04(" + TUPLES[2:] + b"\x91.",
     "doubled tuples in a set": b"\x80\x04\x8f(" + TUPLES[2:] + b"\x90.",
@@ -543,6 +545,26 @@ CRAFTED = {
     "attributes of a function": b"\x80\x02cnumpy\ndtype\nN}U\x05_makeNs\x86b.",
     "a function as data": b"\x80\x02cnumpy\ndtype\n.",
     "bytes by another codec": b"\x80\x02c_codecs\nencode\n(X\x01\x00\x00\x00aX\x03\x00\x00\x00rottR.",
+    "doubled tuples as a type": b"\x80\x04cnumpy\ndtype\n" + TUPLES[2:] + b"\x85R.",
+    "doubled tuples as a shape": FROM_BYTES + b"(C\x08" + bytes(8) + INT64 + TUPLES[2:] + b"tR.",
+    "doubled tuples as a byte order": INT64.join([b"\x80\x04", b"(K\x03"]) + TUPLES[2:] + b"NNNK\x00K\x00K\x00tb.",
+    "doubled tuples as a codec": b"\x80\x04c_codecs\nencode\nX\x01\x00\x00\x00a" + TUPLES[2:] + b"\x86R.",
+    "doubled tuples put into an array": FROM_BYTES
+    + b"(\x96\x08"
+    + bytes(15)
+    + INT64
+    + b"K\x01\x85tRK\x00"
+    + TUPLES[2:]
+    + b"s.",
+    "a shape whose product takes for ever": FROM_BYTES
+    + b"(C\x08"
+    + bytes(8)
+    + INT64
+    + b"\x8b\xa0\x86\x01\x00"
+    + b"\x01" * 100_000
+    + b"\x940("
+    + b"h\x00" * 300_000
+    + b"ttR.",
     "deep nesting": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
 }
 
@@ -552,6 +574,37 @@ def test_crafted_pickles_are_refused_in_one_line(folder, name):
     (folder / "tmp.pkl").write_bytes(CRAFTED[name])
     case = own_case(folder, "warp_scheduling", {"pickle": "tmp.pkl", "flop_per_iteration": 1, "clock_mhz": 1})
     refused_case(case, "tmp.pkl")
+
+
+COPIED = {
+    "one list made a thousand sets": b"\x80\x04]\x94("
+    + b"".join(b"J" + n.to_bytes(4, "little") for n in range(10_000))
+    + b"e0cbuiltins\nset\n\x940("
+    + b"h\x01h\x00\x85R" * 1000
+    + b"t.",
+    "one text encoded a thousand times": b"\x80\x04X\x00\x00\x10\x00"
+    + b"a" * 2**20
+    + b"\x940c_codecs\nencode\n\x940("
+    + b"h\x01h\x00X\x06\x00\x00\x00latin1\x86R" * 1000
+    + b"t.",
+    "attributes of a dict": b"\x80\x04ccollections\nOrderedDict\n)R}X\x01\x00\x00\x00aNsb.",
+    "a table of billions of clocks": b"\x80\x04](" + b"K\x01" * 10_000 + b"e\x940(" + b"h\x00" * 10_000 + b"t.",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("one list made a thousand sets", "it makes too many copies of its lists or texts"),
+        ("one text encoded a thousand times", "it makes too many copies of its lists or texts"),
+        ("attributes of a dict", "it sets parts of an object of type OrderedDict"),
+        ("a table of billions of clocks", "10,000 blocks of up to 10,000 clocks are more than the 67,108,864 that"),
+    ],
+)
+def test_short_pickles_do_not_fill_the_memory(tmp_path, name, message):
+    (tmp_path / "a.pkl").write_bytes(COPIED[name])
+    with pytest.raises(InputError, match=message):
+        progress.read_pickled_progress(tmp_path / "a.pkl")
 
 
 @pytest.mark.parametrize(

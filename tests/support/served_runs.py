@@ -39,6 +39,14 @@ SGLANG = {
     **{"duration": 9.5, "completed": 128, "total_input_tokens": 65_536, "total_output_tokens": 8_192},
     **{"output_throughput": 862.0, "mean_ttft_ms": 80.0, "mean_tpot_ms": 7.5},
 }
+#: As InferenceX writes a row of what it made of such a result.
+INFERENCEX = {
+    **{"hw": "h100-nb", "conc": 32, "image": "vllm/vllm-openai:v0.18.0", "model": "openai/gpt-oss-120b"},
+    **{"infmax_model_prefix": "gptoss", "framework": "vllm", "precision": "fp4", "spec_decoding": "none"},
+    **{"disagg": False, "isl": 1024, "osl": 1024, "is_multinode": False, "tp": 4, "ep": 1, "dp_attention": "false"},
+    **{"tput_per_gpu": 1900.0, "output_tput_per_gpu": 950.0, "mean_ttft": 0.2, "median_ttft": 0.18},
+    **{"mean_tpot": 0.0081, "median_tpot": 0.008, "median_intvty": 125.0},
+}
 
 
 def written(tmp_path, *entries, name="result.json", **change):

@@ -60,6 +60,7 @@ def test_a_verdict_that_changed_is_named(checkout):
         ("published", "results/published/<study>/<case>/figure.pdf"),
         ("results/published/kernel_overhed/table2/figure.pdf", "did you mean 'kernel_overhead'?"),
         ("results/published/kernel_overhead/table2/figur.pdf", "there are figure.pdf"),
+        ("results/published/kernel_overhead/nobody/figure.pdf", "no case 'nobody' is declared; known are: table2"),
         ("results/publishd/kernel_overhead/table2/figure.pdf", "did you mean 'published'?"),
     ],
 )

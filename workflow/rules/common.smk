@@ -255,7 +255,8 @@ def pages_of_target(study, case):
 def case_files(wildcards):
     """Input function of a reduction: the case's files that are there, and what the study reads beside them.
 
-    A missing file or a wrong declaration is left for the job to report, so that it stops this case only. Files that
+    A missing file or a wrong declaration is left for the job to report, so that it stops this case only; what nobody
+    declared is not planned. Files that
     are downloaded or simulated are represented by their record. A change of dataset.yaml counts by `declaration`.
     """
     if wildcards.dataset == LOCAL:
@@ -268,7 +269,8 @@ def case_files(wildcards):
     try:
         case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
     except InputError as error:
-        if not Path(found["dataset"]).is_file():
+        dataset, declared = dataset_named(wildcards.dataset), (wildcards.study, wildcards.case)
+        if not Path(found["dataset"]).is_file() or (dataset and declared not in dataset.cases()):
             raise WorkflowError(str(error)) from None
         return found
     paths = case.paths()

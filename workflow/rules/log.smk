@@ -93,8 +93,10 @@ class Progress(DefaultFormatter):
         drawn = sum(count for rule, count in kinds.items() if rule.startswith("run_"))
         reduced = kinds.get("reduce_case", 0)
         cases = "case" if reduced == 1 else "cases"
-        others = sum(kinds.values()) - reduced - drawn
-        what = [f"{reduced} {cases} to reduce", f"{drawn} to draw", *([f"{others} across cases"] if others else [])]
+        parts = kinds.get("reduce_part", 0)
+        others = sum(kinds.values()) - reduced - drawn - parts
+        what = [f"{reduced} {cases} to reduce", *([f"in {parts} parts"] if parts else []), f"{drawn} to draw"]
+        what += [f"{others} across cases"] if others else []
         steps = sum(kinds.values())
         return f"{steps} step{'s' * (steps != 1)}: {', '.join(what)}"
 

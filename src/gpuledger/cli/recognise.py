@@ -39,7 +39,8 @@ _LISTED = re.compile(rb'\[\s*\{[^{}]{0,1000}"ph"\s*:\s*"')
 #: Results of a benchmark of a server: how it was driven, or what came of it.
 _SERVED = re.compile(
     rb'\A[\xef\xbb\xbf\s]*\[?\s*\{(?:(?=[\s\S]*"request_rate"\s*:)(?=[\s\S]*"max_concurrency"\s*:)'
-    rb'|(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms"))'
+    rb'|(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms")'
+    rb'|(?=[^{}]*"hw"\s*:)(?=[^{}]*"conc"\s*:))'
 )
 
 
@@ -259,10 +260,11 @@ def _served(found: Found) -> None:
     runs = read_served(found.path)
     found.content = f"{len(runs):,} run{'s' * (len(runs) != 1)}"
     first, entry = runs[0], {"files": found.path.name}
-    # What the result does not say is left to the user.
-    entry |= {"engine": first.engine or None, "model": first.model}
-    entry["parallel"] = {"tensor": first.tensor or None}
-    found.cases["serving_time"] = {"gpu": None, "results": [entry]}
+    # What the result does not say is left to the user; a row of InferenceX says all.
+    if not first.gpu:
+        entry |= {"engine": first.engine or None, "model": first.model}
+        entry["parallel"] = {"tensor": first.tensor or None}
+    found.cases["serving_time"] = {"gpu": first.gpu or None, "results": [entry]}
 
 
 def _title_of_timeline(head: bytes) -> str | None:

@@ -54,15 +54,15 @@ def served(
     as_json: bool,
     **degrees: str | None,
 ) -> None:
-    """Compare the time per output token in RESULTS, what vllm bench serve or sglang.bench_serving wrote or printed or
-    folders of it, with what the kernels of such steps are predicted to take: decoding, and other requests' prompts.
+    """Compare the time per output token in RESULTS, what vllm bench serve or sglang.bench_serving wrote or printed,
+    rows of InferenceX, or folders of these, with what the kernels of such steps are predicted to take: decoding, and
+    other requests' prompts.
 
     What takes longer is the engine's: the host, gaps between kernels. Given its queue, a step has only so many requests
-    and prompts as the measured time to the first token leaves. All results are of one deployment.
+    and prompts as the measured time to the first token leaves. Options are said of all results.
     """
-    from gpuledger.readers.served_results import read_served
     from gpuledger.studies.serving_time.prediction import predict_table
-    from gpuledger.studies.serving_time.results import table_of
+    from gpuledger.studies.serving_time.results import runs_on, table_of
 
     chosen, *others = chosen_gpus((gpu,), gpu_file)
     if others:
@@ -71,7 +71,7 @@ def served(
     stated = {name: value for name, value in said.items() if value}
     given = zip(_DEGREES, (degrees[option.removeprefix("--")] for option in _DEGREES.values()), strict=True)
     stated["parallel"] = {name: number(text, _DEGREES[name]) for name, text in given if text}
-    runs = table_of([run for path in results for run in read_served(path)], stated, ("command line", ""), _REMEDIES)
+    runs = table_of([run for path in results for run in runs_on(chosen, path)], stated, ("command line", ""), _REMEDIES)
     found = predict_table(runs, chosen, None, (results[0], ""))
     data = found.data
     table = data.assign(
@@ -90,19 +90,21 @@ def served(
 
 
 def _print(table: pd.DataFrame, title: str, refused: str) -> None:
-    first = table.iloc[0]
-    say(f"{first['model']} {first['precision']}, {first['engine']}, {first['parallelism']} on {title}", bold=True)
-    words = [
-        table["id"],
-        *(table[name].map("{:,}".format) for name in ("requests", "input_tokens", "output_tokens")),
-        *(table[name].map("{:.2f}".format).replace("nan", "–") for name in list(_COLUMNS)[4:]),
-    ]
-    print_table(
-        list(_COLUMNS.values()),
-        list(zip(*words, strict=True)),
-        range(1, len(words)),
-        ("decode", "prompts", "given its queue"),
-    )
+    for (model, precision, engine, parallelism), runs in table.groupby(
+        ["model", "precision", "engine", "parallelism"], sort=False
+    ):
+        say(f"{model} {precision}, {engine}, {parallelism} on {title}", bold=True)
+        words = [
+            runs["id"],
+            *(runs[name].map("{:,}".format) for name in ("requests", "input_tokens", "output_tokens")),
+            *(runs[name].map("{:.2f}".format).replace("nan", "–") for name in list(_COLUMNS)[4:]),
+        ]
+        print_table(
+            list(_COLUMNS.values()),
+            list(zip(*words, strict=True)),
+            range(1, len(words)),
+            ("decode", "prompts", "given its queue"),
+        )
     ratio = table["measured_over_predicted"].median()
     say(f"A step takes {ratio:.2f} times as long as its kernels are predicted to (median).")
     if refused != "none":

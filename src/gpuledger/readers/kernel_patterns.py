@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from re import _parser as sre
 
@@ -112,7 +113,8 @@ def extend_patterns(
     ------
     InputError
         A missing or unknown key, a value that is not text, a regex that does not compile, that matches everything, or
-        that can take long: with repetitions or alternatives inside a repetition, or with more than two long ones.
+        that can take long: with repetitions or alternatives inside a repetition, more than two long ones, or many
+        short ones and alternatives.
     """
     rows = []
     for number, entry in enumerate(extra, start=1):
@@ -140,29 +142,35 @@ def extend_patterns(
     return (*rows, *patterns)
 
 
-#: A repetition of more than so many counts as long; a regex may have two.
-_LONG, _MOST_LONG, _LONGEST_REGEX = 100, 2, 500
+#: A repetition of more than so many counts as long. A regex without, with one and with two long ones may match in so
+#: many ways by its short repetitions and alternatives.
+_LONG, _MOST_WAYS, _LONGEST_REGEX = 100, (10_000, 1_000, 1_000), 500
+_REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 
 
 def _slow(regex: str) -> str | None:
     """Return why a regex may take time that grows with more than a small power of a name's length."""
     if len(regex) > _LONGEST_REGEX:
         return f"is longer than {_LONGEST_REGEX} characters"
-    long = 0
+    long, nested = 0, False
 
-    def nested(part: object, within: bool) -> bool:
-        nonlocal long
-        if isinstance(part, tuple) and len(part) == 2 and part[0] in _REPEATS:
-            least, most, content = part[1]
+    def ways(part: object, within: bool) -> int:
+        nonlocal long, nested
+        operation, content = part if isinstance(part, tuple) and len(part) == 2 else (None, part)
+        if operation in _REPEATS:
+            least, most, content = content
             long += most > _LONG
-            return (within and least != most) or nested(content, within or most > 1)
-        if isinstance(part, tuple) and len(part) == 2 and part[0] is sre.BRANCH and within:
-            return True
-        return isinstance(part, (tuple, list, sre.SubPattern)) and any(nested(inner, within) for inner in part)
+            nested |= within and least != most
+            return (most - least + 1 if most <= _LONG else 1) * ways(content, within or most > 1)
+        if operation is sre.BRANCH:
+            nested |= within
+            return sum(ways(alternative, within) for alternative in content[1])
+        parts = content if isinstance(content, (tuple, list, sre.SubPattern)) else ()
+        return prod(ways(inner, within) for inner in parts)
 
-    if nested(sre.parse(regex), False):
+    found = ways(sre.parse(regex), False)
+    if nested:
         return "repeats what has repetitions or alternatives in it"
-    return f"has more than {_MOST_LONG} long repetitions" if long > _MOST_LONG else None
-
-
-_REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
+    if long >= len(_MOST_WAYS):
+        return f"has more than {len(_MOST_WAYS) - 1} long repetitions"
+    return "has too many repetitions and alternatives" if found > _MOST_WAYS[long] else None

@@ -1,4 +1,5 @@
-"""Results of benchmarks of a server: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or printed.
+"""Results of benchmarks of a server: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or printed;
+and rows of InferenceX, which say these results and all of the server.
 
 Both print the same summary, and write one object a run, with the same names for totals and times in milliseconds, but
 nothing of the GPU. Of the server, vLLM writes what its ``--metadata KEY=VALUE`` adds; SGLang's newer versions write all
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError, InputWarning
+from gpuledger.readers.inferencex import as_result, is_row
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
 MOST_BYTES = 256 << 20
 #: Times longer than a day (ms) and more tokens than this are no measurement.
 _MOST = {"ms": 86_400_000.0, "tokens": 2.0**40}
-#: How a result begins: totals that all versions of both programs write.
-MARK = re.compile(r'"(?:request|output)_throughput"\s*:')
+#: What tells a result: totals that all versions of both programs write, or rates and times of InferenceX.
+MARK = re.compile(r'"(?:(?:request|output)_throughput|tput_per_gpu|(?:median|mean)_tpot)"\s*:')
 #: The line above a printed summary, and what its lines and those before it are in a file.
 TITLE = re.compile(r"^=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
 _PRINTED = {
@@ -67,9 +69,12 @@ class ServedRun(NamedTuple):
     copies : int
         Servers of their own that share the requests.
     quantised, cache : str
-        ``fp8`` or ``nvfp4`` where the server was told to quantise, ``fp8`` for such a cache.
+        ``fp8`` or ``nvfp4`` where the server was told to quantise (``fp4``: which one is not said), ``fp8`` for such a
+        cache.
     speculative : bool
         Whether tokens were drafted.
+    gpu : str
+        As InferenceX names it; the other programs do not know it.
     """
 
     place: str
@@ -89,6 +94,7 @@ class ServedRun(NamedTuple):
     quantised: str
     cache: str
     speculative: bool
+    gpu: str
 
 
 def read_served(path: Path) -> list[ServedRun]:
@@ -102,7 +108,7 @@ def read_served(path: Path) -> list[ServedRun]:
     else:
         runs = list(_read(path, refused))
     if not runs:
-        problem = "no result of vllm bench serve or sglang.bench_serving"
+        problem = "no result of vllm bench serve, sglang.bench_serving or InferenceX"
         remedy = "give what --save-result or --output-file wrote, or the summary that was printed"
         raise refused[0] if refused else InputError(path, "", problem, remedy)
     if refused:
@@ -148,7 +154,7 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         one = False
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
     for at, entry in entries:
-        if isinstance(entry, dict) and ("request_throughput" in entry or "output_throughput" in entry):
+        if isinstance(entry, dict) and ({"request_throughput", "output_throughput"} & entry.keys() or is_row(entry)):
             yield 0 if one else at, entry
 
 
@@ -177,8 +183,11 @@ class _Entry:
     """One run's object, whose values are checked as they are asked for."""
 
     def __init__(self, path: Path, at: int, values: Mapping[str, Any]):
-        self.path, self.at, self.values = path, at, values
-        told = values.get("server_info")
+        self.path, self.at = path, at
+        # Names of InferenceX's runners go on after the GPU's: h200-nb, b200-trt.
+        self.gpu = re.split(r"[-_]", str(values["hw"]).strip())[0] or "?" if is_row(values) else ""
+        self.values = as_result(values, self.refuse) if self.gpu else values
+        told = self.values.get("server_info")
         self.server = told if isinstance(told, Mapping) else {}
 
     def run(self) -> ServedRun:
@@ -205,6 +214,7 @@ class _Entry:
             quantised=_QUANTISED.get(quantised, quantised),
             cache="fp8" if str(self.server.get("kv_cache_dtype") or "").lower().startswith("fp8") else "",
             speculative=bool(self.server.get("speculative_algorithm")),
+            gpu=self.gpu,
         )
 
     def engine(self, backend: str) -> str:
@@ -212,7 +222,8 @@ class _Entry:
         for name in ("sglang", "vllm"):
             if backend.startswith(name):
                 return name
-        return "trtllm" if backend.startswith(("trt", "tensorrt")) else "sglang" if self.server else ""
+        asked = self.server and not self.gpu
+        return "trtllm" if backend.startswith(("trt", "tensorrt")) else "sglang" if asked else ""
 
     def in_flight(self, prompts: int, ttft: float, tpot: float, output: int) -> int:
         limit = max(self.number("max_concurrency") or 0.0, 0.0)

@@ -19,6 +19,7 @@ from test_ncu_reader import DATA, HEADER, row
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers import ncu
+from gpuledger.readers.ncu import tables
 
 
 def refusal(path, **options):
@@ -288,3 +289,12 @@ def test_a_share_that_no_hardware_reaches_is_warned_of(tmp_path):
         ncu.read(tmp_path / "x.csv")
     said = ", launch 2, dram__throughput.avg.pct_of_peak_sustained_elapsed: 250 % of the peak (and 1 more above 110 %)"
     assert len(caught) == 1 and str(caught[0].message).startswith(f"{tmp_path / 'x.csv'}{said}")
+
+
+def test_a_line_that_repeats_a_name_of_headers_is_looked_at_once(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr(tables, "parse_header", lambda path, line, *_: looked.append(line))
+    (tmp_path / "a.csv").write_text("Kernel Name," * 1000 + "\nMetric Name\n")
+    with pytest.raises(InputError, match="no metric table"):
+        ncu.read(tmp_path / "a.csv")
+    assert [len(line) for line in looked] == [12_000, 11]

@@ -9,6 +9,7 @@ import requests
 
 from gpuledger.ledger.download.entries import Wheel
 from gpuledger.ledger.download.package import ask_index
+from gpuledger.ledger.download.session import DownloadSession
 
 HOST_TIMEOUT_S, INDEX_TIMEOUT_S = 1.0, 20.0
 
@@ -53,7 +54,8 @@ def out_of_reach(datasets: Mapping[str, Sequence[Mapping]]) -> dict[str, str]:
 
 def _ask_host(url: str) -> bool:
     try:
-        requests.head(url, timeout=HOST_TIMEOUT_S, allow_redirects=False)
+        with DownloadSession() as session:
+            session.head(url, timeout=HOST_TIMEOUT_S, allow_redirects=False)
     except (requests.RequestException, UnicodeError):
         return False
     return True

@@ -23,6 +23,9 @@ from gpuledger.readers.ncu.sources import byte_blocks
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _MESSAGE = re.compile(r"==(ERROR|WARNING)==\s*(.*)")
+_NAME = re.compile(rb"Kernel Name|Metric Name")
+_LINE = re.compile(rb"[^\n]+")
+_MESSAGE_LINE = re.compile(rb"(?m)^[^\n]{0,900}==(?:ERROR|WARNING)==[^\n]*")
 _KEPT_LINES = 400  # noise kept to find out why a file has no table
 _THREADS, _AHEAD = 2, 4
 _REMEDY_CUT = "the file is truncated or damaged: copy it or profile again"
@@ -36,11 +39,10 @@ class Noise:
     warnings: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    def add(self, lines: list[bytes]) -> None:
+    def add(self, text: bytes) -> None:
         """Keep the first lines, and ncu's messages."""
-        for raw in lines:
-            line = raw[:1000].decode("utf-8", "replace").strip()
-            if not line:
+        for found in (_LINE if len(self.kept) < _KEPT_LINES else _MESSAGE_LINE).finditer(text):
+            if not (line := found[0][:1000].decode("utf-8", "replace").strip()):
                 continue
             if len(self.kept) < _KEPT_LINES:
                 self.kept.append(line[:300])
@@ -163,7 +165,7 @@ class TableScanner:
             header = self._find_header(block, start)
             end = header[0] if header else len(block)
             if self._layout is None:
-                self.noise.add(block[start:end].split(b"\n"))
+                self.noise.add(block[start:end])
                 used = end
             else:
                 rows, used = self._parse_piece(block, start, end, last or header is not None)
@@ -178,10 +180,11 @@ class TableScanner:
 
     def _find_header(self, block: bytes, start: int) -> tuple[int, int, TableLayout] | None:
         """Find the next header line: its start, end and layout."""
-        for match in re.finditer(rb"Kernel Name|Metric Name", block[start:]) if _has_header(block, start) else ():
-            at = start + match.start()
-            begin = block.rfind(b"\n", start, at) + 1 or start
-            end = block.find(b"\n", at) + 1 or len(block)
+        end = start
+        while match := _NAME.search(block, end):
+            # Each line is looked at once, however often it has such a name.
+            begin = block.rfind(b"\n", start, match.start()) + 1 or start
+            end = block.find(b"\n", match.start()) + 1 or len(block)
             line = block[begin:end].decode("utf-8", "replace").strip("\n\r\ufeff ")
             if (glued := line.find('"ID","')) > 0 and line[0] != '"':
                 line = line[glued:]  # the program printed something before it on the same line
@@ -215,7 +218,7 @@ class TableScanner:
             return None, end
         repaired = RepairedRows(self._layout, piece, last)
         self._refuse_damage(repaired, block)
-        self.noise.add(repaired.noise)
+        self.noise.add(b"\n".join(repaired.noise))
         try:
             rows = self._parse(repaired.rows, self._layout) if repaired.rows else None
         except pa.ArrowInvalid as error:
@@ -233,11 +236,7 @@ class TableScanner:
             process = layout.columns.get("process_id")
             knows = process is not None and process < len(fields) - 1 and not layout.quoted and self._processes
             if knows and fields[process].strip().strip('"') not in self._processes:
-                self.noise.add([line])  # numbers that the program printed
+                self.noise.add(line)  # numbers that the program printed
                 continue
             place = f"line {self._line_number(block, max(block.find(line), 0))}"
             raise InputError(self.path, place, f"the row is incomplete: {problem}", _REMEDY_CUT)
-
-
-def _has_header(block: bytes, start: int) -> bool:
-    return block.find(b"Kernel Name", start) >= 0 or block.find(b"Metric Name", start) >= 0

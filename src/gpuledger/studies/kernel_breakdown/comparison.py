@@ -64,7 +64,7 @@ def compare(timeline: str | Path, baseline: str | Path, wanted: str | None = Non
     Returns
     -------
     CaseResult
-        Data, see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`: ``components`` (``component`` and its
+        Data, see :func:`gpuledger.ledger.parts.split_parts`: ``components`` (``component`` and its
         seconds ``before_s, after_s`` in a step: they add up to the time from one step to the next, or to the next one's
         span, or to the kernels' time, whatever both recordings tell), ``compared`` (the same for each kernel, with
         ``matched_by``, one of `MATCHES` or empty), ``spans`` (of every step: ``recording, start_s, end_s, kernel_s``)

@@ -47,7 +47,7 @@ def reduce(
     if "timeline" in case.inputs:
         return _reduce_timeline(case, mirror)
     scenario = read_scenario(case, mirror)
-    if case.inputs.get("source_notebook"):
+    if case.inputs.get("seed_compatible"):
         result, (by, label) = reduce_source_notebook(case, scenario, largest_context, largest_batch), SOURCE_MODEL
         constants = []
     else:

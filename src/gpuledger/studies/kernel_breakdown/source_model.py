@@ -1,4 +1,4 @@
-"""The source notebook's model of an LLM on a chip with one cache, number for number (``source_notebook: true``).
+"""The source notebook's model of an LLM on a chip with one cache, number for number (``seed_compatible: true``).
 
 The model has errors (see :mod:`gpuledger.studies.kernel_breakdown.corrections`); it is kept to compare its output with
 correct values. Reimplemented from its formulas: a kernel is a batch of products of m × k by k × n. Its time is the

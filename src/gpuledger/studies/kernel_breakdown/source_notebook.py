@@ -21,7 +21,7 @@ def reduce_source_notebook(case: Case, scenario: Scenario, largest_context: int,
     model = SourceModel.of(scenario.model)
     if model is None:
         problem = f"the source notebook cannot read {scenario.model.name}: it supports identical dense layers only"
-        raise case.error("source_notebook", problem, "choose another model, or remove this key")
+        raise case.error("seed_compatible", problem, "choose another model, or remove this key")
     unknown = sorted(phase for phase, given in scenario.phases.items() if not source_model.has_phase(phase, given))
     if unknown:
         what = "neither prefix caches nor drafts" if unknown[0] in source_model.PHASES else f"no phase '{unknown[0]}'"

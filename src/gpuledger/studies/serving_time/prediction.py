@@ -66,7 +66,7 @@ def predict_runs(case: Case, gpu: Gpu, served: bool = False) -> PredictedRuns:
     """
     configs = case.path("configs") if "configs" in case.inputs else None
     if "results" in case.inputs:
-        return predict_table(read_results(case), gpu, configs, (case.dataset.file, f"{case.place}.results"))
+        return predict_table(read_results(case, gpu), gpu, configs, (case.dataset.file, f"{case.place}.results"))
     table, ignored = read_runs(case, gpu)
     runs = sweeps.once(table)
     apart = served & (runs["mode"] == APART)

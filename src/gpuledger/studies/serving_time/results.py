@@ -1,12 +1,14 @@
 """Served runs from the results of a benchmark's own program, and what its user says of the server."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.datasets import Case
+from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.served_results import ServedRun, read_served
 from gpuledger.studies.serving_time.runs import TOGETHER
 
@@ -15,8 +17,8 @@ DEGREES = ("tensor", "pipeline", "replicas", "expert")
 _REMEDIES = {"engine": "add engine: vllm, sglang or trtllm", "tensor": "add parallel: {tensor: …}"}
 
 
-def read_results(case: Case) -> pd.DataFrame:
-    """Read the runs of every entry of ``results``.
+def read_results(case: Case, gpu: Gpu) -> pd.DataFrame:
+    """Read the runs of every entry of ``results`` on a GPU.
 
     Returns
     -------
@@ -31,9 +33,37 @@ def read_results(case: Case) -> pd.DataFrame:
     parts = []
     for at, entry in enumerate(case.inputs["results"]):
         place = f"results[{at}]"
-        runs = read_served(case.present(entry["files"], f"{place}.files", "path"))
+        runs = runs_on(gpu, case.present(entry["files"], f"{place}.files", "path"))
         parts.append(table_of(runs, entry, (case.dataset.file, f"{case.place}.{place}"), _REMEDIES))
     return pd.concat(parts, ignore_index=True)
+
+
+def runs_on(gpu: Gpu, path: Path) -> list[ServedRun]:
+    """Read the runs in a file or folder; those that say that they are of another GPU are left out, with a warning.
+
+    Raises
+    ------
+    InputError
+        No result, or none of this GPU.
+    """
+    runs = read_served(path)
+    others = {run.gpu for run in runs if run.gpu} - {name for name in {run.gpu for run in runs} if _is_gpu(name, gpu)}
+    if not others:
+        return runs
+    own = [run for run in runs if run.gpu not in others]
+    named = ", ".join(sorted(others))[:80]
+    words = f"{len(runs) - len(own)} of {len(runs)} runs are of other GPUs than {gpu.name} ({named})"
+    if not own:
+        raise InputError(path, "hw", words, "name the GPU of the runs")
+    warn(path, "", words, "left out")
+    return own
+
+
+def _is_gpu(name: str, gpu: Gpu) -> bool:
+    try:
+        return find_gpu(name).name == gpu.name
+    except InputError:
+        return False
 
 
 def table_of(
@@ -80,7 +110,7 @@ def _row(run: ServedRun, stated: Mapping[str, Any], where: tuple[Any, str], reme
         "model": stated.get("model", run.model),
         "precision": precision,
         "mode": TOGETHER,
-        "quantised": precision,
+        "quantised": "nvfp4" if precision == "fp4" else precision,
         "cache": stated.get("cache", run.cache),
         "input_tokens": run.input_tokens,
         "output_tokens": run.output_tokens,

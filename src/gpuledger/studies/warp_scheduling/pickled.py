@@ -9,21 +9,24 @@ import io
 import pickle
 import pickletools
 import warnings
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
 from gpuledger.errors import InputError
 
 MAX_BYTES = 256 * 1024**2
-#: An operation takes a few microseconds.
+#: An operation takes a few microseconds. A short pickle can name one list often: calls take so many elements in all.
 MAX_OPERATIONS = 1_000_000
 REMEDY = "give plain lists, tuples, dicts and arrays of numbers, or the trace itself as 'progress'"
 #: Types of array elements: booleans, integers, floats.
 KINDS = "biuf"
+#: Of numpy's arrays.
+MAX_DIMENSIONS = 64
 
 
 def load_plain(path: str | Path) -> Any:
@@ -118,7 +121,9 @@ class _Type:
     def __init__(self, code):
         code = code.decode("ascii", "replace") if isinstance(code, bytes) else code
         if not isinstance(code, str) or len(code) > 4 or code.lstrip("<>=|")[:1] not in KINDS:
-            raise _Refused(f"its arrays hold elements of type {str(code)[:20]!r}, which are not numbers")
+            # Only texts are shown: a short pickle can hold a tuple that takes years to write down.
+            named = repr(code[:20]) if isinstance(code, str) else type(code).__name__
+            raise _Refused(f"its arrays hold elements of type {named}, which are not numbers")
         self.dtype = np.dtype(code)
 
     def __setstate__(self, state):
@@ -127,7 +132,7 @@ class _Type:
             raise _Refused("its arrays hold records")
         order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
         if order not in ("<", ">", "|", "="):
-            raise _Refused(f"its arrays have the byte order {order!r}")
+            raise _Refused("its arrays have an unknown byte order")
         self.dtype = self.dtype.newbyteorder(order) if order != "|" else self.dtype
 
 
@@ -150,8 +155,8 @@ class _Array:
 def _array(content: Any, kind: Any, shape: Any, order: str) -> np.ndarray:
     if not isinstance(kind, _Type) or not isinstance(shape, tuple) or not isinstance(content, (bytes, bytearray)):
         raise _Refused("its arrays hold objects, not numbers")
-    if not all(isinstance(length, int) and length >= 0 for length in shape):
-        raise _Refused(f"an array has the shape {shape}")
+    if len(shape) > MAX_DIMENSIONS or not all(isinstance(length, int) and 0 <= length < 2**63 for length in shape):
+        raise _Refused("an array has an impossible shape")
     expected = kind.dtype.itemsize
     for length in shape:
         expected *= length
@@ -176,7 +181,7 @@ def _scalar(kind: Any, content: Any = None) -> Any:
 def _encode(text: Any, encoding: Any = "") -> bytes:
     # Bytes in a pickle of protocol 2 and below.
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise _Refused(f"it encodes a text as {encoding!r}")
+        raise _Refused("it encodes a text as something other than latin1")
     return text.encode("latin-1")
 
 
@@ -232,30 +237,45 @@ class _Unpickler(pickle._Unpickler):
 
     dispatch: ClassVar[dict] = dict(pickle._Unpickler.dispatch)
 
+    def __init__(self, file: BinaryIO):
+        super().__init__(file)
+        self.taken = Counter()
+
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
         if full not in _NAMES:
             raise _Refused(f"it would call '{full[:80]}', which is not data")
-        return _Call(_NAMES[full])
+        return _Call(partial(self._call, _NAMES[full]))
+
+    def _call(self, make: Callable, *arguments: Any) -> Any:
+        """Call what copies its arguments, as long as all calls together take no more than a whole pickle could hold."""
+        for kinds, most in (((list, tuple), MAX_OPERATIONS), ((str, bytes), 2 * MAX_BYTES)):
+            self.taken[kinds] += sum(len(argument) for argument in arguments if isinstance(argument, kinds))
+            if self.taken[kinds] > most:
+                raise _Refused("it makes too many copies of its lists or texts")
+        return make(*arguments)
 
     def persistent_load(self, pid: Any) -> Any:
         raise _Refused("it refers to objects outside itself")
 
 
-def _checked(operation: bytes, keys: slice) -> None:
-    """Check keys, which lie on the stack, before an operation hashes them."""
+def _checked(operation: bytes, keys: slice, target: tuple[Callable, type | tuple] | None = None) -> None:
+    """Check what lies on the stack before an operation: the keys that it hashes, the type of what it changes."""
     run = _Unpickler.dispatch[operation[0]]
 
     def checked(unpickler: _Unpickler) -> None:
         _check_keys(unpickler.stack[keys])
+        if target and not isinstance(changed := target[0](unpickler), target[1]):
+            raise _Refused(f"it sets parts of an object of type {type(changed).__name__}")
         run(unpickler)
 
     _Unpickler.dispatch[operation[0]] = checked
 
 
-_checked(pickle.SETITEM, slice(-2, -1))
-for _operation in (pickle.SETITEMS, pickle.DICT):
-    _checked(_operation, slice(None, None, 2))
+_checked(pickle.SETITEM, slice(-2, -1), (lambda unpickler: unpickler.stack[-3], dict))
+_checked(pickle.SETITEMS, slice(None, None, 2), (lambda unpickler: unpickler.metastack[-1][-1], dict))
+_checked(pickle.BUILD, slice(0), (lambda unpickler: unpickler.stack[-2], (_Call, _Type, _Array)))
+_checked(pickle.DICT, slice(None, None, 2))
 for _operation in (pickle.ADDITEMS, pickle.FROZENSET):
     _checked(_operation, slice(None))
 

@@ -19,6 +19,8 @@ from gpuledger.studies.warp_scheduling.pickled import REMEDY, load_plain
 
 #: With fewer samples on a side, a change of speed cannot be told from noise.
 MARGIN = 3
+#: Clocks of all blocks that a pickle may hold, in a table as wide as the longest block's.
+MOST_CLOCKS = 2**26
 #: A change counts when it is this many standard errors wide. Of the places to split a block the best one is tested, so
 #: this finds a change in up to 2 of 1,000 blocks whose 6 iterations are normally distributed, and with 32 of them in
 #: less than 1 of 10,000 (simulated).
@@ -65,6 +67,12 @@ def read_pickled_progress(path: str | Path) -> Clocks:
     path = Path(path)
     content = load_plain(path)
     parts = list(content.values()) if isinstance(content, dict) else content
+    lengths = [len(part) for part in parts if hasattr(part, "__len__")] if isinstance(parts, (list, tuple)) else []
+    if len(lengths) * max(lengths, default=0) > MOST_CLOCKS:
+        problem = (
+            f"{len(lengths):,} blocks of up to {max(lengths):,} clocks are more than the {MOST_CLOCKS:,} that are read"
+        )
+        raise InputError(path, "", problem, "give the trace itself as 'progress'")
     rows = [_clock_row(part) for part in parts] if isinstance(parts, (list, tuple)) else [None]
     if isinstance(content, np.ndarray) and content.ndim in (2, 3) and content.dtype.kind in "iu":
         # (blocks, samples) or (blocks, threads, samples), as in a trace.
