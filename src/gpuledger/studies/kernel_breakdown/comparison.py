@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.parts import join_parts
@@ -44,7 +43,7 @@ def reduce_comparison(case: Case) -> CaseResult:
     """
     if given := [key for key in ("model", *PREDICTED) if key in case.inputs]:
         problem, remedy = f"'{given[0]}' beside a baseline", "predict in a case of its own, without baseline"
-        raise InputError(case.dataset.file, f"{case.place}.{given[0]}", problem, remedy)
+        raise case.error(given[0], problem, remedy)
     result = compare(case.path("timeline"), case.path("baseline"), case.inputs.get("step"))
     if case.dataset.made_here:
         result.add("finding", f"Simulated: {result.finding}", "text")
