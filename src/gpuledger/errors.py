@@ -85,6 +85,6 @@ def _line(file: str | Path, place: str, problem: str, then: str) -> str:
 
 def _joined(where: str, problem: str, then: str, longest: int) -> str:
     where, problem = (text if len(text) <= longest else f"{text[:longest]}…" for text in (where, problem))
-    line = " ".join(f"{where}: {problem}; {then}".split())
+    line = " ".join(f"{where}: {problem}; {then[:LONGEST_LINE]}".split())
     # Names from files may hold escape sequences of terminals, or signs that turn the direction of the text.
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)

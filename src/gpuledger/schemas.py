@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Bounds of a YAML file: bytes, nesting, and values after aliases are expanded, a long text counting for several.
 LARGEST_BYTES, DEEPEST, MOST_VALUES, VALUE_CHARACTERS = 4 * 2**20, 64, 200_000, 64
 
+#: Characters of a name that others are compared with.
+LONGEST_NAME = 200
+
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """A safe loader that rejects duplicate keys, of which PyYAML silently keeps the last.
@@ -125,7 +128,10 @@ def packaged(package: str, name: str) -> dict:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Suggest the known name closest to `word`, or list all of them if none is close."""
     known = sorted(known)
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    # Names from files may be as long as the file.
+    close = get_close_matches(
+        word[:LONGEST_NAME], (name for name in known if len(name) <= LONGEST_NAME), n=1, cutoff=0.5
+    )
     return f"did you mean '{close[0]}'?" if close else f"known are: {', '.join(known)}"
 
 

@@ -14,7 +14,10 @@ from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 from gpuledger.readers.ncu.launches import _integers
 from gpuledger.readers.neutrino.event_log import read_event_log
 from gpuledger.readers.neutrino.kernel_info import read_kernel_info
+from gpuledger.readers.neutrino.probe import read_probe
+from gpuledger.readers.served_results import read_served
 from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.schemas import nearest
 
 
 def test_a_header_of_100_000_columns_is_refused_before_it_is_compared(tmp_path):
@@ -108,3 +111,31 @@ def test_a_workbook_holds_its_own_true_and_false(tmp_path):
     assert table["hypothetical"].dtype == bool
     table.to_excel(tmp_path / "gpus.xlsx", index=False)
     assert list(read_gpus(tmp_path / "gpus.xlsx")) == table["name"].tolist()
+
+
+def test_a_key_of_thousands_of_parts_is_refused(tmp_path):
+    path = tmp_path / "probe.toml"
+    for text in (
+        "a" + ".a" * 20_000 + "=1",
+        "[a" + " . b" * 20_000 + "]",
+        "[" + "'long name here'.".replace(" ", "-") * 9000,
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match="nested too deeply"):
+            read_probe(path)
+
+
+def test_a_name_as_long_as_its_file_is_compared_with_none(tmp_path):
+    assert nearest("x" * 10**6 + "m", ["m", "x" * 10**6]).startswith("known are: m, xxx")
+    path = tmp_path / "a.csv"
+    path.write_text("\0" * 10**6)
+    with pytest.raises(InputError, match="the column 'm' is missing") as raised:
+        MeasuredTable(path, ["m"])
+    assert len(str(raised.value)) <= 1000
+
+
+def test_a_file_of_too_many_served_runs_is_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"request_throughput": 1}\n' * 10_001)
+    with pytest.raises(InputError, match=r"more than 10,000 runs; divide it"):
+        read_served(path)

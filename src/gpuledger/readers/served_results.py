@@ -21,6 +21,8 @@ from gpuledger.readers.inferencex import as_result, is_row
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
 MOST_BYTES = 256 << 20
+#: Of a file that are read.
+MOST_RUNS = 10_000
 #: Times longer than a day (ms) and more tokens than this are no measurement.
 _MOST = {"ms": 86_400_000.0, "tokens": 2.0**40}
 #: What tells a result: totals that all versions of both programs write, or rates and times of InferenceX.
@@ -127,7 +129,9 @@ def _of_folder(folder: Path, suffixes: tuple[str, ...], refused: list[InputError
 
 def _read(path: Path, refused: list[InputError]) -> Iterator[ServedRun]:
     """Yield the runs of a file, and add what is wrong with others to `refused`."""
-    for at, values in _entries(path):
+    for number, (at, values) in enumerate(_entries(path)):
+        if number == MOST_RUNS:
+            raise InputError(path, "", f"more than {MOST_RUNS:,} runs", "divide it into several files")
         try:
             yield _Entry(path, at, values).run()
         except InputError as error:

@@ -20,6 +20,8 @@ from gpuledger.readers.neutrino.records import Level, ProbeMap
 #: Field names in hand-written probes of the shipped tools, and in compiled ones.
 NAMES = {"lstart": "start", "gstart": "start", "elapse": "elapsed", "smid": "cuid"}
 REMEDY = "give the probe.toml of a trace directory"
+#: A key of more than 64 parts: time and memory grow with the square of their number.
+_DEEP_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){64}")
 SAVE = re.compile(r"\bSAVE\.(u64|u32)\s*\{([^}]*)\}")
 COMMENT = re.compile(r"//[^\n]*")
 FORMATS = {"u64": "<u8", "u32": "<u4"}
@@ -38,13 +40,15 @@ class Probe:
 def read_probe(path: str | Path) -> Probe:
     """Read a ``probe.toml`` of either kind."""
     path = Path(path)
+    text = read_bytes(path, REMEDY).decode("utf-8", "ignore").removeprefix("\ufeff")
+    if _DEEP_KEY.search(text):
+        raise InputError(path, "", "not TOML: nested too deeply", REMEDY)
     try:
-        content = tomllib.loads(read_bytes(path, REMEDY).decode("utf-8", "ignore").removeprefix("\ufeff"))
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        text = str(error)
-        found = re.search(r"\(at line (\d+), column \d+\)", text)
+        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         place = f"line {found[1]}" if found else "last line"
-        raise InputError(path, place, f"not TOML: {text.split(' (at ')[0]}", REMEDY) from None
+        raise InputError(path, place, f"not TOML: {str(error).split(' (at ')[0]}", REMEDY) from None
     except RecursionError:
         raise InputError(path, "", "not TOML: nested too deeply", REMEDY) from None
     except ValueError as error:  # too many digits for an integer, an impossible date
