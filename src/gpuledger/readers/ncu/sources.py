@@ -19,7 +19,7 @@ from gpuledger.readers.ncu.text_pages import csv_of_text
 BLOCK_BYTES = 1 << 20
 LINE_BYTES = 32 << 20  # no table has longer lines, but a decompression bomb of zeros is one line
 UNPACKED_BYTES = 4 << 30
-UNPACKED_RATIO = 200  # per compressed byte, above 256 MiB: tables reach about 100, a bomb 1000
+UNPACKED_RATIO = 200  # per compressed byte, above 128 MiB: tables reach about 100, a bomb 1000
 NCU_SECONDS = 1800
 
 _REMEDY_ARCHIVE = "compress the CSV again, alone, or read the CSV itself"
@@ -80,7 +80,7 @@ def _open(path: Path, stack: contextlib.ExitStack, scaled: bool) -> tuple[Binary
     file = stack.enter_context(path.open("rb"))
     magic = file.read(4)
     file.seek(0)
-    limit = min(UNPACKED_BYTES, max(path.stat().st_size * UNPACKED_RATIO, 256 << 20))
+    limit = min(UNPACKED_BYTES, max(path.stat().st_size * UNPACKED_RATIO, 128 << 20))
     if magic[:2] == b"\x1f\x8b":
         return stack.enter_context(gzip.open(file)), limit
     if magic in (b"PK\3\4", b"PK\5\6"):
