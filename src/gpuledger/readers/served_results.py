@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError, InputWarning
-from gpuledger.readers.inferencex import as_result, is_row
+from gpuledger.readers.inferencex import as_result, flat, is_row
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
 MOST_BYTES = 256 << 20
@@ -100,7 +100,7 @@ class ServedRun(NamedTuple):
 def read_served(path: Path) -> list[ServedRun]:
     """Read the runs in a file, or in all files of a folder that hold such results: ``.json``, ``.jsonl``, else text.
 
-    Of several runs, those without completed requests, lengths or times are left out, with one warning.
+    Of several runs, those without completed requests, lengths or times are left out, with one warning for each reason.
     """
     refused: list[InputError] = []
     if path.is_dir():
@@ -111,8 +111,12 @@ def read_served(path: Path) -> list[ServedRun]:
         problem = "no result of vllm bench serve, sglang.bench_serving or InferenceX"
         remedy = "give what --save-result or --output-file wrote, or the summary that was printed"
         raise refused[0] if refused else InputError(path, "", problem, remedy)
-    if refused:
-        words = f"{len(refused)} of {len(refused) + len(runs)} runs left out: {refused[0]}"
+    count = len(refused) + len(runs)
+    reasons: dict[str, list[InputError]] = {}
+    for error in refused:
+        reasons.setdefault(error.place.rpartition(", ")[2], []).append(error)
+    for errors in reasons.values():
+        words = f"{len(errors)} of {count} runs left out: {errors[0]}"
         warnings.warn(words, InputWarning, stacklevel=2)
     return runs
 
@@ -154,6 +158,7 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         one = False
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
     for at, entry in entries:
+        entry = flat(entry) if isinstance(entry, dict) else entry
         if isinstance(entry, dict) and ({"request_throughput", "output_throughput"} & entry.keys() or is_row(entry)):
             yield 0 if one else at, entry
 
@@ -184,8 +189,10 @@ class _Entry:
 
     def __init__(self, path: Path, at: int, values: Mapping[str, Any]):
         self.path, self.at = path, at
-        # Names of InferenceX's runners go on after the GPU's: h200-nb, b200-trt.
-        self.gpu = re.split(r"[-_]", str(values["hw"]).strip())[0] or "?" if is_row(values) else ""
+        # Names of InferenceX's runners go on after the GPU's: h200-nb, b200-trt, cluster:h100-dgxc.
+        self.gpu = (
+            re.split(r"[-_]", str(values["hw"]).strip().removeprefix("cluster:"))[0] or "?" if is_row(values) else ""
+        )
         self.values = as_result(values, self.refuse) if self.gpu else values
         told = self.values.get("server_info")
         self.server = told if isinstance(told, Mapping) else {}
