@@ -125,6 +125,17 @@ def test_inferencex_says_all_of_the_server_and_times_in_seconds(tmp_path):
     assert [run.in_flight for run in read_served(tmp_path / "results_bmk.json")] == [32, 4]
 
 
+def test_outputs_of_one_length_tell_the_mean_time_per_output_token(tmp_path):
+    old = {name: value for name, value in SGLANG.items() if "tpot" not in name}
+    old |= {"random_output_len": 64, "mean_e2e_latency_ms": 584.0}
+    # 128 requests of 64 tokens: (584 - 80) / 63 ms.
+    assert one(tmp_path, old).tpot_s == pytest.approx(0.008, rel=1e-12)
+    changes = ({"total_output_tokens": 8191}, {"random_output_len": 65}, {"mean_e2e_latency_ms": None})
+    for change in (*changes, {"mean_ttft_ms": None}, {"mean_ttft_ms": 600.0}, {"mean_e2e_latency_ms": 1e12}):
+        with refused("result.json", "the time per output token is missing; add tpot to --percentile-metrics, or"):
+            one(tmp_path, old, **change)
+
+
 def test_rows_of_inferencex_page_and_of_its_supplements_say_the_same(tmp_path):
     """The first of each is real: SemiAnalysisAI/InferenceX-app, api/benchmarks.json and supplemental-bmk.json."""
     page = {

@@ -204,7 +204,7 @@ class _Entry:
         lengths = {way: max(1, round(self.count(f"total_{way}_tokens") / prompts)) for way in ("input", "output")}
         tpot, ttft = self.time("tpot"), self.time("ttft")
         if math.isnan(tpot):
-            self.refuse("median_tpot_ms", "the time per output token is missing", "add tpot to --percentile-metrics")
+            tpot = self.derived_tpot(prompts, lengths["output"])
         text = {name: str(self.values.get(name) or "") for name in ("backend", "model_id")}
         quantised = str(self.server.get("quantization") or "").lower()
         return ServedRun(
@@ -255,6 +255,21 @@ class _Entry:
                     self.refuse(key, f"{value:g} ms are more than a day", "write milliseconds")
                 return value
         return math.nan
+
+    def derived_tpot(self, prompts: int, output: int) -> float:
+        """Return the mean time per output token (ms) of requests that all got the longest output that was asked for.
+
+        Older versions of SGLang's program write no such time, but means of latency and time to the first token.
+        """
+        asked, latency, ttft = (
+            self.number(name) for name in ("random_output_len", "mean_e2e_latency_ms", "mean_ttft_ms")
+        )
+        # The mean is the longest only if all are.
+        alike = asked == output > 1 and self.count("total_output_tokens") == prompts * output
+        if not alike or latency is None or ttft is None or not 0 < ttft < latency <= _MOST["ms"]:
+            remedy = "add tpot to --percentile-metrics, or give outputs of one length with mean latency and TTFT"
+            self.refuse("median_tpot_ms", "the time per output token is missing", remedy)
+        return (latency - ttft) / (output - 1)
 
     def count(self, name: str) -> int:
         value = self.number(name)
