@@ -282,6 +282,8 @@ def test_what_is_left_out_or_counts_twice_is_said(tmp_path):
     assert [row["phase"] for row in json.loads(done.stdout)] == ["prefill", "decode"]
     assert "2 of 3 deployments left out: Llama-3.1-8B, --tp: " in done.stderr
     assert "8 replicas of all but the experts, each with a batch of its own" in run("DeepSeek-V3", *base, "--ep", 8)
+    sliced = run("gpt-oss-120b", *base, "--tp", 2, "--dp", 4)
+    assert "(tensor 2, replicas 4 parallel): 4 replicas of all but the experts, each with a batch of its own" in sliced
     config = json.loads((ROOT / "resources/models/Qwen3-8B.json").read_text("utf-8"))
     seeing = {"model_type": "qwen3_vl", "text_config": config | {"model_type": "qwen3_vl_text"}, "vision_config": {}}
     (tmp_path / "config.json").write_text(json.dumps(seeing))
@@ -374,6 +376,7 @@ def test_an_objective_of_the_first_token_alone_draws_no_line(tmp_path):
         (("--gpu", "a100", "--input", "1,2"), "'1,2' is not a whole number"),
         (("--gpu", "a100", "--batch", "1..200001"), "200,001 numbers; ask for at most 100,000"),
         (("--gpu", "a100", "--ep", "2"), "no experts"),
+        (("--gpu", "a100", "--dp", "2"), "--dp: replicas of a model without experts share nothing"),
         (("--gpu", "a100", "--expert-load", "1.2"), "--expert-load: this model has no experts"),
         (("--gpu", "a100", "--tp", "7"), "--tp: "),
         (("--gpu", "a100", "--acceptance", "0.7"), "add --draft"),

@@ -44,6 +44,19 @@ def test_deepseeks_draft_layer_has_the_published_size():
     assert rows.loc["lm_head", "n"] == 129280 and rows.loc["decode_attention", "count"] == 1
 
 
+def test_slices_of_experts_divide_their_weights_among_all_gpus():
+    """Of 8 GPUs each holds an eighth of every expert, whether 8, 4 or 1 share the attention."""
+    step = decode(1, 1)
+    whole, *held = (
+        memory_bytes(DEEPSEEK, split, None, step, kernels(DEEPSEEK, step, split)).loc[0, "weight_bytes"]
+        for split in (Parallel(), Parallel(8), Parallel(4, replicas=2), Parallel(1, replicas=8), Parallel(1, 1, 8))
+    )
+    eighth = 58 * 256 * 3 * 2048 * 7168 // 8
+    assert held[0] < held[1] < held[2] < whole - 7 * eighth + 8 * 58 * 256 * 7168
+    # Whole experts on eight GPUs are as many weights as an eighth of each.
+    assert held[2] == held[3]
+
+
 def test_verifying_two_tokens_takes_little_longer_than_one():
     parallel = Parallel(8, 1, 8)
     one = step(Deployment(DEEPSEEK, H200, 8192, 512, parallel), 64)

@@ -125,6 +125,54 @@ def test_inferencex_says_all_of_the_server_and_times_in_seconds(tmp_path):
     assert [run.in_flight for run in read_served(tmp_path / "results_bmk.json")] == [32, 4]
 
 
+def test_outputs_of_one_length_tell_the_mean_time_per_output_token(tmp_path):
+    old = {name: value for name, value in SGLANG.items() if "tpot" not in name}
+    old |= {"random_output_len": 64, "mean_e2e_latency_ms": 584.0}
+    # 128 requests of 64 tokens: (584 - 80) / 63 ms.
+    assert one(tmp_path, old).tpot_s == pytest.approx(0.008, rel=1e-12)
+    changes = ({"total_output_tokens": 8191}, {"random_output_len": 65}, {"mean_e2e_latency_ms": None})
+    for change in (*changes, {"mean_ttft_ms": None}, {"mean_ttft_ms": 600.0}, {"mean_e2e_latency_ms": 1e12}):
+        with refused("result.json", "the time per output token is missing; add tpot to --percentile-metrics, or"):
+            one(tmp_path, old, **change)
+
+
+def test_rows_of_inferencex_page_and_of_its_supplements_say_the_same(tmp_path):
+    """The first of each is real: SemiAnalysisAI/InferenceX-app, api/benchmarks.json and supplemental-bmk.json."""
+    page = {
+        **{"hardware": "mi355x", "framework": "sglang", "model": "dsr1", "precision": "fp4", "spec_method": "none"},
+        **{"disagg": False, "is_multinode": False, "prefill_tp": 4, "prefill_ep": 1, "prefill_dp_attention": False},
+        **{"prefill_num_workers": 0, "decode_tp": 4, "decode_ep": 1, "decode_dp_attention": False, "isl": 1024},
+        **{"decode_num_workers": 0, "num_prefill_gpu": 4, "num_decode_gpu": 4, "osl": 1024, "conc": 4},
+        "metrics": {"median_tpot": 0.01064601337724555, "median_ttft": 0.10738262953236699, "mean_tpot": 0.0106445},
+    }
+    run = one(tmp_path, page)
+    assert (run.gpu, run.engine, run.model, run.tensor, run.expert) == ("mi355x", "sglang", "dsr1", 4, 1)
+    assert (run.tpot_s, run.ttft_s) == pytest.approx((0.01064601337724555, 0.10738262953236699), rel=1e-12)
+    assert (run.in_flight, run.input_tokens, run.output_tokens, run.speculative) == (4, 922, 922, False)
+    assert one(tmp_path, page, spec_method="mtp").speculative
+    spread = one(tmp_path, page, decode_dp_attention=True, decode_ep=4)
+    assert (spread.tensor, spread.replicas, spread.expert) == (1, 4, 4)
+    supplement = {
+        **{
+            "model": "zai-org/GLM-4.7",
+            "hw": "gaudi3",
+            "framework": "vllm-gaudi",
+            "precision": "bf16",
+            "tp": 8,
+            "ep": 1,
+        },
+        **{"spec_decoding": "none", "conc": 1, "dp_attention": "false", "isl": 1024, "osl": 1024, "disagg": False},
+        "metrics": {"median_ttft": 0.16441, "median_tpot": 0.05288, "tput_per_gpu": 5.83},
+    }
+    run = one(tmp_path, supplement, hw="cluster:h100-dgxc", pp=2)
+    assert (run.gpu, run.model, run.tensor, run.pipeline) == ("h100", "zai-org/GLM-4.7", 8, 2)
+    assert (run.tpot_s, run.ttft_s) == pytest.approx((0.05288, 0.16441))
+    with refused("result.json", "scenario_type: conversations of agents, whose lengths differ"):
+        one(tmp_path, {"hw": "cluster:h100-dgxc", "conc": 4, "scenario_type": "agentic-coding", "tput_per_gpu": 405.0})
+    with refused("result.json", "no result of"):
+        one(tmp_path, page, metrics=[0.01])
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -142,10 +190,15 @@ def test_rows_of_inferencex_that_say_too_little_are_refused(tmp_path, change, wo
         one(tmp_path, INFERENCEX, **change)
 
 
-def test_of_several_runs_the_bad_ones_are_left_out_with_one_warning(tmp_path):
-    written(tmp_path, VLLM | {"completed": 0}, VLLM, VLLM | {"median_tpot_ms": "slow"}, name="many.jsonl")
-    with pytest.warns(InputWarning, match="2 of 3 runs left out: .*run 1, completed: no request"):
+def test_of_several_runs_the_bad_ones_are_left_out_with_a_warning_for_each_reason(tmp_path):
+    slow = VLLM | {"median_tpot_ms": "slow"}
+    written(tmp_path, VLLM | {"completed": 0}, VLLM, slow, slow | {"median_tpot_ms": "fast"}, name="many.jsonl")
+    with pytest.warns(InputWarning) as warned:
         (run,) = read_served(tmp_path)
+    said = [str(warning.message) for warning in warned]
+    assert len(said) == 2
+    assert said[0].startswith("1 of 4 runs left out: ") and "run 1, completed: no request" in said[0]
+    assert said[1].startswith("2 of 4 runs left out: ") and "run 3, median_tpot_ms: 'slow' is not a number" in said[1]
     assert run.place == "many.jsonl:2"
 
 

@@ -108,3 +108,19 @@ def test_rows_of_inferencex_need_nothing_else_and_other_gpus_are_left_out(tmp_pa
     assert (found["kernels_s"] > 0).all() and found["measured_s"].tolist() == [0.008, 0.008]
     with refused("hw: 1 of 1 runs are of other GPUs than h100-sxm (b200)", "name the GPU"):
         reduced(results_case(tmp_path, rows[2], stated={}))
+
+
+def test_a_row_of_inferencex_page_is_recognised_and_predicted_as_the_benchmarks_own(tmp_path):
+    times = {name: INFERENCEX[name] for name in ("median_tpot", "median_ttft")}
+    named = {"tp": "decode_tp", "ep": "decode_ep", "dp_attention": "decode_dp_attention", "hw": "hardware"}
+    rest = {named.get(name, name): value for name, value in INFERENCEX.items() if not name.startswith(("me", "tput"))}
+    page = rest | {"decode_dp_attention": True, "hardware": "h100", "metrics": times}
+    written(tmp_path, page, name="page.json")
+    said = command_line.run("inspect", tmp_path / "page.json")
+    assert "result of a benchmark of a server" in said and "gpu: h100" in said
+    asked = ("--gpu", "h100-sxm", "--json")
+    (run,) = json.loads(command_line.run("served", tmp_path / "page.json", *asked))["runs"]
+    # Attention in one replica on each of 4 GPUs, 8 of 32 requests each; all GPUs share each expert.
+    assert (run["parallelism"], run["gpus"], run["requests"], run["measured_ms"]) == ("TP1 DP4", 4, 8, 8.0)
+    own = written(tmp_path, INFERENCEX | {"dp_attention": "true"}, name="own.json")
+    assert json.loads(command_line.run("served", own, *asked))["runs"][0]["predicted_ms"] == run["predicted_ms"]

@@ -285,10 +285,10 @@ def test_experts_are_spread_as_the_run_says(tmp_path):
     sizes = [(4, 1, 4, 1), (4, 1, 1, 4), (1, 4, 1, 4), (1, 4, 4, 1), (4, 1, 2, 1)]
     names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
     result = reduced(tmp_path, *({**EXPERTS, **dict(zip(names, size, strict=True))} for size in sizes))
-    assert result.data["gpus"].tolist() == [4, 4, 4]
-    assert "1 parallelism: sliced experts across replicas" in result["not_expressed"]
+    assert result.data["gpus"].tolist() == [4, 4, 4, 4]
+    assert result.data["parallelism"].tolist() == ["TP4", "TP4 EP4", "TP1 DP4 EP4", "TP1 DP4"]
     assert "1 parallelism: sizes that contradict each other" in result["not_expressed"]
-    assert result.data["decode_s"].nunique() == 3
+    assert result.data["decode_s"].nunique() == 4
     work = decode(1280, 16)
     whole = kernels(read_model("Qwen3-30B-A3B"), work, Parallel(1, 1, 4), expert_load=SERVED_LOAD)
     assert result.data.iloc[2]["decode_s"] == pytest.approx(

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from gpuledger.readers.gpus import Gpu
 
 #: The options of what a ``dataset.yaml`` calls so.
-_OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.expert": "--ep"}
+_OPTIONS = {
+    **{"parallel.tensor": "--tp", "parallel.pipeline": "--pp"},
+    **{"parallel.expert": "--ep", "parallel.replicas": "--dp"},
+}
 #: Batches that are tried: to look at, and to find the largest that meets an objective.
 _BATCHES = [2**exponent for exponent in range(9)]
 _FINE_BATCHES = [*range(1, 9), *(2**exponent * quarters // 4 for exponent in range(3, 8) for quarters in (5, 6, 7, 8))]
@@ -38,6 +41,7 @@ _NO_OBJECTIVE = "no cost is asked for", "add --slo ttft=1s,tpot=30ms"
 @click.option("--tp", default="1", show_default=True, help="Tensor parallelism; several: 1,2,4,8.")
 @click.option("--pp", default="1", show_default=True, help="Pipeline stages.")
 @click.option("--ep", default="1", show_default=True, help="Expert parallelism.")
+@click.option("--dp", help="Replicas of all but the experts, which all GPUs share.  [default: as many as --ep takes]")
 @click.option("--gpus", "most_gpus", help="With --slo, instead of --tp and --ep: every split over up to so many GPUs.")
 @click.option("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
 @click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
@@ -70,6 +74,7 @@ def predict(
     tp: str,
     pp: str,
     ep: str,
+    dp: str | None,
     most_gpus: str | None,
     batch: str | None,
     input_tokens: str,
@@ -110,8 +115,9 @@ def predict(
     tokens_in, tokens_out = number(input_tokens, "--input"), number(output_tokens, "--output")
     tokens_cached = number(cached, "--cached") if cached != "0" else 0
     splits = [numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
-    if most_gpus and (not objective or splits != [[1], [1], [1]]):
-        problem, remedy = ("splits are given", "leave out --tp, --pp and --ep") if objective else _NO_OBJECTIVE
+    splits.append(numbers(dp, "--dp") if dp else [0])
+    if most_gpus and (not objective or splits != [[1], [1], [1], [0]]):
+        problem, remedy = ("splits are given", "leave out --tp, --pp, --ep and --dp") if objective else _NO_OBJECTIVE
         raise InputError("command line", "--gpus", problem, remedy)
     chosen = chosen_gpus(gpu_ids, gpu_file)
     if not chosen:

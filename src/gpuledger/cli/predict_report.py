@@ -20,7 +20,7 @@ COLUMNS = (
     *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
     *("communication_percent", "judged_percent", "kernel_error_percent", "served_tpot_s", "served_tokens_per_s"),
 )
-SPLIT = ("tensor", "pipeline", "expert")
+SPLIT = ("tensor", "pipeline", "expert", "replicas")
 #: Columns of a list of deployments, what they hold, and a factor on it.
 _OBJECTIVE = (
     ("TTFT (ms)", "ttft_s", 1e3),
@@ -202,7 +202,7 @@ def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[st
 
     listed = _shown(table, deployments)
     # Stages of a pipeline exchange little: what a note is about is among those that share a matrix or experts.
-    listed.sort(key=lambda deployment: max(deployment.parallel.tensor, deployment.parallel.expert))
+    listed.sort(key=lambda deployment: deployment.parallel.group)
     widest = {deployment.gpu.name: deployment for deployment in listed}
     found: dict[str, list[str]] = {}
     for name, deployment in widest.items():
@@ -214,7 +214,9 @@ def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[st
 def placed(deployment: Deployment) -> str:
     """Say which GPUs, how many, and how the model is split among them."""
     parallel = deployment.parallel
-    split = [f"{name} {getattr(parallel, name)}" for name in SPLIT if getattr(parallel, name) > 1]
+    # The replicas that whole experts take follow from their degree.
+    named = [name for name in SPLIT if name != "replicas" or parallel.gathers]
+    split = [f"{name} {getattr(parallel, name)}" for name in named if getattr(parallel, name) > 1]
     return f"{parallel.devices} × {deployment.gpu.title}" + (f" ({', '.join(split)} parallel)" if split else "")
 
 

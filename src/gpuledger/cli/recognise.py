@@ -40,7 +40,7 @@ _LISTED = re.compile(rb'\[\s*\{[^{}]{0,1000}"ph"\s*:\s*"')
 _SERVED = re.compile(
     rb'\A[\xef\xbb\xbf\s]*\[?\s*\{(?:(?=[\s\S]*"request_rate"\s*:)(?=[\s\S]*"max_concurrency"\s*:)'
     rb'|(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms")'
-    rb'|(?=[^{}]*"hw"\s*:)(?=[^{}]*"conc"\s*:))'
+    rb'|(?=[^{}]*"(?:hw|hardware)"\s*:)(?=[^{}]*"conc"\s*:))'
 )
 
 

@@ -1,7 +1,10 @@
 """Rows of InferenceX (formerly InferenceMAX), as results of the benchmark that it runs.
 
 A row has one run's times in seconds beside what was served, how, and on which GPU; ``agg_*.json`` holds one,
-``results_bmk`` a list of them. Source: SemiAnalysisAI/InferenceX, ``utils/process_result.py`` and its README.
+``results_bmk`` a list of them. Its page's interface (``/api/v1/benchmarks``) and its supplements put the times into
+``metrics``; the former calls the GPU ``hardware`` and says the parallelism of prompts and of decoding. Sources:
+SemiAnalysisAI/InferenceX, ``utils/process_result.py`` and its README; SemiAnalysisAI/InferenceX-app,
+``packages/db/data/supplemental-bmk.json`` and ``packages/app/cypress/fixtures/api/benchmarks.json``.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +17,24 @@ ROUNDS = 10
 #: Formats of weights that are narrower than 16 bits; of the checkpoint, or of what was made of it.
 _FORMATS = ("fp8", "fp4")
 _NO = ("", "none", "false", "off", "0")
+#: What the page's interface calls otherwise. Its servers that do both have the same parallelism for prompts.
+_RENAMED = {"hw": "hardware", "spec_decoding": "spec_method"} | {
+    name: f"decode_{name}" for name in ("tp", "ep", "dp_attention")
+}
+
+
+def flat(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row of the page's interface, or of a supplement, as the benchmark's own; any other object as it is."""
+    metrics = entry.get("metrics")
+    if not isinstance(metrics, Mapping) or "conc" not in entry:
+        return entry
+    named = {name: entry[other] for name, other in _RENAMED.items() if other in entry and name not in entry}
+    return {**metrics, **entry, **named}
 
 
 def is_row(entry: Mapping[str, Any]) -> bool:
     """Tell a row of InferenceX from other objects."""
-    return {"hw", "conc"} <= entry.keys() and bool({"median_tpot", "mean_tpot"} & entry.keys())
+    return {"hw", "conc"} <= entry.keys() and bool({"median_tpot", "mean_tpot", "scenario_type"} & entry.keys())
 
 
 def as_result(row: Mapping[str, Any], refuse: Callable[[str, str, str], None]) -> dict[str, Any]:
@@ -31,6 +47,8 @@ def as_result(row: Mapping[str, Any], refuse: Callable[[str, str, str], None]) -
     """
     if _is(row, "disagg") or _is(row, "is_multinode"):
         refuse("disagg", "prefill and decode on servers of their own", "give runs of single servers")
+    if str(row.get("scenario_type") or row.get("benchmark_type") or "").startswith("agentic"):
+        refuse("scenario_type", "conversations of agents, whose lengths differ", "give runs of one length")
     lengths = {}
     for way, key in (("input", "isl"), ("output", "osl")):
         if not isinstance(row.get(key), (int, float, str)) or not str(row[key]).isdecimal():
@@ -58,6 +76,7 @@ def as_result(row: Mapping[str, Any], refuse: Callable[[str, str, str], None]) -
             "model_path": row.get("model"),
             "quantization": precision if precision in _FORMATS else None,
             "tp_size": row.get("tp"),
+            "pp_size": row.get("pp") or 1,
             # Attention that is not split over the GPUs is in one replica on each.
             "dp_size": row.get("tp") if divided else 1,
             "enable_dp_attention": divided,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError, InputWarning
-from gpuledger.readers.inferencex import as_result, is_row
+from gpuledger.readers.inferencex import as_result, flat, is_row
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
 MOST_BYTES = 256 << 20
@@ -102,7 +102,7 @@ class ServedRun(NamedTuple):
 def read_served(path: Path) -> list[ServedRun]:
     """Read the runs in a file, or in all files of a folder that hold such results: ``.json``, ``.jsonl``, else text.
 
-    Of several runs, those without completed requests, lengths or times are left out, with one warning.
+    Of several runs, those without completed requests, lengths or times are left out, with one warning for each reason.
     """
     refused: list[InputError] = []
     if path.is_dir():
@@ -113,8 +113,12 @@ def read_served(path: Path) -> list[ServedRun]:
         problem = "no result of vllm bench serve, sglang.bench_serving or InferenceX"
         remedy = "give what --save-result or --output-file wrote, or the summary that was printed"
         raise refused[0] if refused else InputError(path, "", problem, remedy)
-    if refused:
-        words = f"{len(refused)} of {len(refused) + len(runs)} runs left out: {refused[0]}"
+    count = len(refused) + len(runs)
+    reasons: dict[str, list[InputError]] = {}
+    for error in refused:
+        reasons.setdefault(error.place.rpartition(", ")[2], []).append(error)
+    for errors in reasons.values():
+        words = f"{len(errors)} of {count} runs left out: {errors[0]}"
         warnings.warn(words, InputWarning, stacklevel=2)
     return runs
 
@@ -158,6 +162,7 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         one = False
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
     for at, entry in entries:
+        entry = flat(entry) if isinstance(entry, dict) else entry
         if isinstance(entry, dict) and ({"request_throughput", "output_throughput"} & entry.keys() or is_row(entry)):
             yield 0 if one else at, entry
 
@@ -188,8 +193,10 @@ class _Entry:
 
     def __init__(self, path: Path, at: int, values: Mapping[str, Any]):
         self.path, self.at = path, at
-        # Names of InferenceX's runners go on after the GPU's: h200-nb, b200-trt.
-        self.gpu = re.split(r"[-_]", str(values["hw"]).strip())[0] or "?" if is_row(values) else ""
+        # Names of InferenceX's runners go on after the GPU's: h200-nb, b200-trt, cluster:h100-dgxc.
+        self.gpu = (
+            re.split(r"[-_]", str(values["hw"]).strip().removeprefix("cluster:"))[0] or "?" if is_row(values) else ""
+        )
         self.values = as_result(values, self.refuse) if self.gpu else values
         told = self.values.get("server_info")
         self.server = told if isinstance(told, Mapping) else {}
@@ -201,7 +208,7 @@ class _Entry:
         lengths = {way: max(1, round(self.count(f"total_{way}_tokens") / prompts)) for way in ("input", "output")}
         tpot, ttft = self.time("tpot"), self.time("ttft")
         if math.isnan(tpot):
-            self.refuse("median_tpot_ms", "the time per output token is missing", "add tpot to --percentile-metrics")
+            tpot = self.derived_tpot(prompts, lengths["output"])
         text = {name: str(self.values.get(name) or "") for name in ("backend", "model_id")}
         quantised = str(self.server.get("quantization") or "").lower()
         return ServedRun(
@@ -252,6 +259,21 @@ class _Entry:
                     self.refuse(key, f"{value:g} ms are more than a day", "write milliseconds")
                 return value
         return math.nan
+
+    def derived_tpot(self, prompts: int, output: int) -> float:
+        """Return the mean time per output token (ms) of requests that all got the longest output that was asked for.
+
+        Older versions of SGLang's program write no such time, but means of latency and time to the first token.
+        """
+        asked, latency, ttft = (
+            self.number(name) for name in ("random_output_len", "mean_e2e_latency_ms", "mean_ttft_ms")
+        )
+        # The mean is the longest only if all are.
+        alike = asked == output > 1 and self.count("total_output_tokens") == prompts * output
+        if not alike or latency is None or ttft is None or not 0 < ttft < latency <= _MOST["ms"]:
+            remedy = "add tpot to --percentile-metrics, or give outputs of one length with mean latency and TTFT"
+            self.refuse("median_tpot_ms", "the time per output token is missing", remedy)
+        return (latency - ttft) / (output - 1)
 
     def count(self, name: str) -> int:
         value = self.number(name)

@@ -405,6 +405,50 @@ def test_expert_parallel_devices_do_the_whole_together(tensor, expert):
         assert not len(exchanged)
 
 
+@pytest.mark.parametrize(("tensor", "expert", "replicas"), [(1, 1, 8), (2, 1, 4), (4, 1, 2), (2, 4, 4), (1, 2, 4)])
+def test_devices_with_slices_of_experts_do_the_whole_of_all_replicas_together(tensor, expert, replicas):
+    model, parallel = MODELS["DeepSeek-V3"], Parallel(tensor=tensor, expert=expert, replicas=replicas)
+    devices = tensor * replicas
+    assert parallel.devices == devices and parallel.expert_width_devices * expert == devices
+    one, shared = kernels(model, prefill(256, 2)), kernels(model, prefill(256, 2), parallel)
+    whole, parts = (
+        (frame["count"] * frame["devices"] * frame["macs"])[frame["kind"] == "grouped_gemm"].sum()
+        for frame in (one, shared)
+    )
+    assert parts == whole * replicas
+    # Everything else is that of a replica alone.
+    alone = kernels(model, prefill(256, 2), Parallel(tensor))
+    outside = [frame[~frame["kernel"].str.startswith("expert_")] for frame in (alone, shared)]
+    gathered = outside[1]["devices"].eq(replicas) & outside[1]["kernel"].isin(["all_gather", "reduce_scatter"])
+    moved, columns = outside[1][gathered], ["kernel", "count", "m", "n", "k", "macs", "read_bytes", "comm_bytes"]
+    if tensor != replicas:
+        assert outside[1][~gathered][columns].to_numpy().tolist() == outside[0][columns].to_numpy().tolist()
+        assert moved["kernel"].tolist() == ["all_gather", "reduce_scatter"] and set(moved["count"]) == {58}
+    # 512 tokens of 7168 values in bf16 of every other replica arrive, and as many sums leave.
+    assert set(moved["comm_bytes"]) == {(replicas - 1) * 512 * 7168 * 2}
+
+
+def test_slices_of_experts_by_hand():
+    """A decode step of 16 requests on each of 4 replicas of Qwen3-30B-A3B: 128 experts, 8 of 768 for a token."""
+    frame = kernels(MODELS["Qwen3-30B-A3B"], decode(100, 16), Parallel(replicas=4)).set_index("kernel")
+    up, down = frame.loc["expert_gate_up_proj"], frame.loc["expert_down_proj"]
+    assert (up["n"], up["k"], down["n"], down["k"]) == (2 * 768 // 4, 2048, 2048, 768 // 4)
+    assert up["macs"] == 64 * 8 * 384 * 2048 and up["choices"] == up["arrived"] == 512 and up["experts"] == 128
+    assert frame.loc["router", "m"] == 16 and frame.loc["expert_combine", "m"] == 64
+    assert frame.loc["all_gather", "comm_bytes"] == frame.loc["reduce_scatter", "comm_bytes"] == 48 * 2048 * 2
+    assert "all_reduce" not in frame.index and "all_to_all" not in frame.index
+
+
+def test_replicas_follow_from_whole_experts_or_are_given():
+    assert Parallel(2, 1, 8) == Parallel(2, 1, 8, 4) and Parallel(2, 1, 8).replicas == 4
+    with pytest.raises(InputError, match="no divisor of tensor 2 × replicas 2"):
+        Parallel(2, 1, 8, 2)
+    with pytest.raises(InputError, match="is not a number of devices"):
+        Parallel(replicas=-1)
+    with pytest.raises(InputError, match="each is a server of its own"):
+        kernels(MODELS["Llama-3.1-8B"], decode(10), Parallel(replicas=2))
+
+
 # ---- experts
 
 

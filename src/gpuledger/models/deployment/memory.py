@@ -103,7 +103,7 @@ def fits(needed_bytes: np.ndarray, gpu: Gpu) -> np.ndarray:
 
 def reserve_bytes(gpu: Gpu, parallel: Parallel) -> dict[str, float]:
     """Return what the reserve of a GPU is for: ``communication``, ``context`` and ``rest``, in bytes."""
-    group = max(parallel.tensor, parallel.expert, parallel.pipeline)
+    group = max(parallel.group, parallel.pipeline)
     communication = 0 if group == 1 else NCCL_BYTES[group > 2]
     rest = max(RESERVE * gpu.dram_bytes - communication - CONTEXT_BYTES, 0.0)
     return {"communication": communication, "context": CONTEXT_BYTES, "rest": rest}
@@ -150,7 +150,7 @@ def memory_rows(
     cache += f" × {in_flight} batches in flight" if in_flight > 1 else ""
     split = f" of {model.parameters / 1e9:.2f}·10⁹ parameters"
     split += "" if parallel.devices == 1 else f", what can be split divided among {parallel.devices} GPUs"
-    group = max(parallel.tensor, parallel.expert, parallel.pipeline)
+    group = max(parallel.group, parallel.pipeline)
     tower = model.vision.weight_bytes(precision, parallel.tensor) if model.vision else 0
     # A later pipeline stage may hold more than the first, without the tower.
     tower *= int(sum(_by_stage(model, parallel, precision, work))[:, 0].argmax() == 0)

@@ -37,8 +37,7 @@ def notes(deployment: Deployment) -> list[str]:
     found += _tiles(deployment, rows)
     if not known(gpu) and all(entry.gpu != gpu.name for entry in read_table("gemm")):
         found.append(_GUESS + _unknown(gpu))
-    group = max(parallel.tensor, parallel.expert)
-    return found + _links(gpu, group, deployment.engine) if group > 1 else found
+    return found + _links(gpu, parallel.group, deployment.engine) if parallel.group > 1 else found
 
 
 def _images(deployment: Deployment) -> list[str]:

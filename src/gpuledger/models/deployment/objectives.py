@@ -54,7 +54,7 @@ def cheapest(
     Returns
     -------
     DataFrame, the cheapest first (without prices: that with the most tokens per GPU); empty if none meets it
-        ``gpu, tensor, pipeline, expert, gpus, batch, ttft_s, tpot_s, memory_bytes, output_tokens_per_s,
+        ``gpu, tensor, pipeline, expert, replicas, gpus, batch, ttft_s, tpot_s, memory_bytes, output_tokens_per_s,
         output_tokens_per_s_per_gpu, usd_per_million_output_tokens`` (NaN without a price) and
         ``joule_per_output_token_at_most`` (all GPUs at their board power all the time).
     """
@@ -75,6 +75,7 @@ def cheapest(
                 "tensor": parallel.tensor,
                 "pipeline": parallel.pipeline,
                 "expert": parallel.expert,
+                "replicas": parallel.replicas,
                 "gpus": parallel.devices,
                 "batch": int(row["batch"]),
                 "ttft_s": prompt["time_s"],

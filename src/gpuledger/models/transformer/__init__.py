@@ -104,8 +104,8 @@ hyper-connections), or residual_sum beside them (snapshots of the stream); with 
 router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm,
 expert_norm, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, zero_experts,
 latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
-all_to_all, send. Unfused attention is attention_scores, softmax, attention_values (decode_attention_scores,
-decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
+reduce_scatter, all_to_all, send. Unfused attention is attention_scores, softmax, attention_values
+(decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, the preparation of images
 (decoding, resizing), videos and audio (:func:`read_model` accepts models that take them). Layers of multi-token

@@ -58,23 +58,26 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
         rows.norm("expert_norm", hidden, first_kernel(ffn))
 
     rows.product(tokens, parallel.replicas, ffn.active, hidden, 8)
-    spread = parallel.replicas > 1
+    spread = parallel.exchanges
+    everyone = tokens * parallel.replicas
     routing = Routing(ffn.experts, ffn.active, load, parallel.expert)
-    chosen, touched = routing.busiest(tokens * parallel.replicas)
+    chosen, touched = routing.busiest(everyone)
     *up, down = ffn.expert_linears(hidden)
     if ffn.latent:
         rows.gemms([linear for linear in others if linear.kernel == "latent_down_proj"], tokens)
         hidden = ffn.latent
-    own = -(-tokens // parallel.tensor) if spread else tokens  # a replica splits its tokens among its devices
+    own = -(-tokens // parallel.tensor) if spread else everyone  # a replica splits its tokens among its devices
     # A device takes a token once, whichever of its experts it chose, and returns their sum.
     copies = own * min(ffn.active, parallel.expert)
     if spread:
         rows.collective("all_to_all", copies, hidden, _exchanged(rows, copies, hidden, up[0].kernel), parallel.expert)
+    if parallel.gathers:
+        rows.between_replicas("all_gather", hidden)
     if "experts" not in rows.fused:
         operand = rows.operand_bytes(up[0].kernel)
         rows.elementwise("expert_permute", chosen, hidden, chosen * (hidden * operand), chosen * (hidden * operand))
     fuse = "gate_up" in rows.fused
-    choices = tokens * (parallel.replicas * ffn.active)
+    choices = everyone * ffn.active
     # Among more devices than a token chooses experts, engines send it only where it is needed; among fewer, everything
     # to everybody (as TensorRT-LLM's select_alltoall_method_type in fused_moe_wide_ep.py decides).
     arrived = chosen if spread and parallel.expert > ffn.active else choices
@@ -90,6 +93,8 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     rows.elementwise("expert_combine", own, hidden, returned * (hidden * value), own * (hidden * value))
     if spread:
         rows.all_gather(tokens, hidden)
+    if parallel.gathers:
+        rows.between_replicas("reduce_scatter", hidden)
     if ffn.zero:  # the token itself, times the sum of the weights of experts that pass it on; then the sum of both
         rows.per_token("zero_experts", hidden, hidden, hidden)
         rows.per_token("zero_experts", hidden, 2 * hidden, hidden)
@@ -141,7 +146,7 @@ def _grouped(
         weight=np.rint(touched * one).astype(np.int64),
         read=chosen * (k * rows.operand_bytes(bunch[0].kernel)),
         write=chosen * (n * rows.value_bytes),
-        devices=max(rows.parallel.expert, rows.parallel.tensor),
+        devices=rows.parallel.group,
         routing=None if routing.even else routing,
         **rows.formats(bunch[0].kernel),
     )

@@ -199,7 +199,7 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first if plain else count)
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first if plain else 0)
         add_feed_forward(rows, group, load)
-    spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
+    spread = rows.parallel.exchanges and isinstance(group.ffn, Experts)
     sums = attends + (feeds and not (spread and not group.ffn.shared))
     sums = min(sums, 1) if group.parallel else sums
     # Norms of their own cannot read the partial sums of shared and routed experts; a shortcut parts the two.

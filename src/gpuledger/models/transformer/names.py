@@ -54,7 +54,7 @@ KERNELS = (
     *("ffn_post_norm", "ffn_residual", "per_layer_gate_proj", "per_layer_act", "per_layer_proj", "per_layer_post_norm"),
     *("laurel_down_proj", "laurel_up_proj", "laurel_norm", "altup_correct", "altup_add", "altup_sum"),
     *("final_norm", "lm_head", "logit_softcap"),
-    *("all_reduce", "all_gather", "all_to_all", "send"),
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"),
 )
 
 #: Kernels whose weights a quantised checkpoint leaves unquantised unless it says otherwise.

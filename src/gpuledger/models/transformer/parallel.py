@@ -16,7 +16,7 @@ MAX_DEVICES = 2**16
 
 @dataclass(frozen=True)
 class Parallel:
-    """Degrees of tensor, pipeline and expert parallelism.
+    """Degrees of tensor, pipeline, expert and data parallelism.
 
     Attributes
     ----------
@@ -32,39 +32,62 @@ class Parallel:
         group, whose all-reduce combines the results. A multiple of *tensor*: the rest of the model is replicated
         expert / tensor times, *each* replica processes the workload, and tokens travel to their experts and back by
         all-to-all.
+    replicas : int
+        Replicas of the layers outside experts, each of which processes the workload (data parallelism). 0: as many as
+        *expert* takes. With fewer experts' devices than all, tensor · replicas, these share each expert's width, as in
+        vLLM without expert parallelism (its page "Data Parallel Deployment"): an all-gather brings every replica's
+        tokens to all, a reduce-scatter leaves each its own sums (``AgRsAll2AllManager`` in ``all2all.py``), and the
+        tensor group's all-reduce completes them. Routing weights, 8 bytes a choice, are not counted in messages.
 
     Raises
     ------
     InputError
-        A degree is not a whole number, or neither of *expert* and *tensor* divides the other.
+        A degree is not a whole number, neither of *expert* and *tensor* divides the other, or *expert* is no divisor of
+        tensor · replicas.
     """
 
     tensor: int = 1
     pipeline: int = 1
     expert: int = 1
+    replicas: int = 0
 
     def __post_init__(self):
-        for name in ("tensor", "pipeline", "expert"):
+        if self.replicas == 0 and type(self.replicas) is int and {type(self.tensor), type(self.expert)} == {int}:
+            object.__setattr__(self, "replicas", max(1, self.expert // max(self.tensor, 1)))
+        for name in ("tensor", "pipeline", "expert", "replicas"):
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= MAX_DEVICES:
                 raise InputError("parallel", name, f"{value!r} is not a number of devices", f"give 1 … {MAX_DEVICES}")
         if self.tensor % self.expert and self.expert % self.tensor:
             problem = f"{self.expert} is neither a divisor nor a multiple of tensor {self.tensor}"
             raise InputError("parallel", "expert", problem, "choose one that is")
+        if self.group % self.expert:
+            problem = f"{self.expert} is no divisor of tensor {self.tensor} × replicas {self.replicas}"
+            raise InputError("parallel", "expert", problem, "choose one that is")
 
     @property
-    def replicas(self) -> int:
-        """Replicas of the layers outside experts, each of which processes the workload."""
-        return max(1, self.expert // self.tensor)
+    def group(self) -> int:
+        """Devices that hold the experts of one stage."""
+        return self.tensor * self.replicas
 
     @property
     def expert_width_devices(self) -> int:
         """Devices that share one expert."""
-        return max(1, self.tensor // self.expert)
+        return self.group // self.expert
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether tokens travel between replicas to the devices that hold whole experts."""
+        return self.replicas > 1 and self.expert_width_devices == 1
+
+    @property
+    def gathers(self) -> bool:
+        """Whether all replicas' tokens come to every device, which holds slices of experts."""
+        return self.replicas > 1 and self.expert_width_devices > 1
 
     @property
     def devices(self) -> int:
-        return self.tensor * self.replicas * self.pipeline
+        return self.group * self.pipeline
 
     def stages(self, layers: int) -> list[range]:
         """Return the layers of each stage."""
@@ -81,6 +104,9 @@ class Parallel:
         if shortcut and any(len(stage) % 2 for stage in self.stages(model.layer_count)):
             problem = f"a stage of {self.pipeline} would end between two layers that belong together"
             raise InputError(model.name, "parallel.pipeline", problem, "use a divisor of half of the layers")
+        if self.replicas > self.expert and not any(isinstance(group.ffn, Experts) for group in model.layers):
+            problem = "replicas of a model without experts share nothing"
+            raise InputError(model.name, "parallel.replicas", problem, "leave it out: each is a server of its own")
         for group in model.layers:
             ffn = group.ffn
             shared = []

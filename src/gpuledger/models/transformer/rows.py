@@ -180,6 +180,12 @@ class KernelList:
             sent = ring_bytes(m * (width * self.value_bytes), tensor)
             self.collective("all_gather", m, width, sent, tensor)
 
+    def between_replicas(self, kernel: str, width: int) -> None:
+        """Collect *width* activations per token of all replicas, or sum and distribute them (``reduce_scatter``)."""
+        replicas = self.parallel.replicas
+        m = self.work.tokens * replicas
+        self.collective(kernel, m, width, ring_bytes(m * (width * self.value_bytes), replicas), replicas)
+
     def frame(self) -> pd.DataFrame:
         """Return the rows of every shape, in execution order; rows without work are dropped."""
         shapes = self.work.shapes

@@ -233,10 +233,8 @@ def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
         raise NotExpressedError("parallelism: more GPUs than share one NVLink switch")
     if experts and shards * ranks != tensor * replicas:
         raise NotExpressedError("parallelism: sizes that contradict each other")
-    if experts and replicas > 1 and shards > 1:
-        raise NotExpressedError("parallelism: sliced experts across replicas")
     try:
-        parallel = Parallel(tensor, pipeline, ranks if experts else 1)
+        parallel = Parallel(tensor, pipeline, ranks, replicas) if experts else Parallel(tensor, pipeline)
         parallel.check(model)
     except InputError:
         raise NotExpressedError("parallelism: the model cannot be split so") from None
