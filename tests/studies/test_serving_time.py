@@ -121,6 +121,15 @@ def test_runs_that_cannot_be_expressed_are_counted_by_reason(tmp_path):
         assert reason in result["not_expressed"], reason
 
 
+def test_sliced_experts_across_replicas_are_expressed_as_vllm_exchanges(tmp_path):
+    sliced = {"model_path": "DeepSeek-V3", "attention_dp_size": 8.0, "moe_tp_size": 8.0, "gemm_quant_mode": "fp8_block"}
+    result = reduced(tmp_path, sliced, {**sliced, "backend": "sglang"})
+    assert result.data["parallelism"].tolist() == ["TP1 DP8"]
+    assert result["not_expressed"] == (
+        "1 parallelism: sliced experts across replicas, whose exchange is known of vLLM alone"
+    )
+
+
 #: Two workers of eight requests each, of which none waits: the batch and sizes of what processes prompts are empty.
 DECODES = {
     **{"mode": "disagg", "batch_size": "", "tp_size": "", "pp_size": "", "attention_dp_size": "", "moe_tp_size": ""},

@@ -233,6 +233,8 @@ def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
         raise NotExpressedError("parallelism: more GPUs than share one NVLink switch")
     if experts and shards * ranks != tensor * replicas:
         raise NotExpressedError("parallelism: sizes that contradict each other")
+    if experts and replicas > 1 and shards > 1 and run["engine"] != "vllm":
+        raise NotExpressedError("parallelism: sliced experts across replicas, whose exchange is known of vLLM alone")
     try:
         parallel = Parallel(tensor, pipeline, ranks, replicas) if experts else Parallel(tensor, pipeline)
         parallel.check(model)
