@@ -125,6 +125,35 @@ def test_inferencex_says_all_of_the_server_and_times_in_seconds(tmp_path):
     assert [run.in_flight for run in read_served(tmp_path / "results_bmk.json")] == [32, 4]
 
 
+def test_a_row_of_conversations_alone_is_refused_for_that(tmp_path):
+    row = {"hw": "cluster:h100-dgxc", "conc": 4, "scenario_type": "agentic-coding", "request_metrics": {"latency": {}}}
+    with refused("scenario_type: conversations of agents"):
+        one(tmp_path, row)
+
+
+def test_rows_of_inferencex_of_every_age_are_read(tmp_path):
+    now = one(tmp_path, INFERENCEX)
+    assert one(tmp_path, INFERENCEX, pp=1, dcp_size=1, pcp_size=1, benchmark_type="single_turn") == now
+    halves = one(tmp_path, INFERENCEX, tp=8, ep=8, dp_attention="true", attn_dp_size=2)
+    assert (halves.tensor, halves.replicas, halves.expert) == (4, 2, 8)
+    outcome = {"status": "passed", "requested": 100, "completed": 98, "failed": 2}
+    assert one(tmp_path, INFERENCEX, benchmark_outcome=outcome).prompts == 98
+    # The oldest have the lengths in the file's name: 1k8k are 1024 and 8192 tokens.
+    oldest = {name: value for name, value in INFERENCEX.items() if name not in ("isl", "osl", "disagg", "is_multinode")}
+    (run,) = read_served(written(tmp_path, oldest, name="agg_gptoss_1k8k_fp4_vllm_tp4_conc32.json"))
+    assert (run.input_tokens, run.output_tokens) == (922, 7373)
+    with refused("servers of their own"):
+        one(tmp_path, oldest, framework="dynamo-sglang", isl=1024, osl=1024)
+    # Other precisions than 16 bits are the server's, unless only a checkpoint has them.
+    formats = {name: one(tmp_path, INFERENCEX, precision=name).quantised for name in ("bf16", "int4", "nvfp4", "mxfp4")}
+    assert formats == {"bf16": "", "int4": "", "nvfp4": "nvfp4", "mxfp4": "mxfp4"}
+    assert one(tmp_path, INFERENCEX, framework="atom").engine == "atom", "an engine that nothing else writes"
+    folder = {"model": "/mnt/models/r1", "infmax_model_prefix": "dsr1", "precision": "fp8"}
+    assert one(tmp_path, INFERENCEX, **folder).model == "deepseek-ai/DeepSeek-R1-0528"
+    assert one(tmp_path, INFERENCEX, model="gptoss120b", infmax_model_prefix=None).model == "openai/gpt-oss-120b"
+    assert one(tmp_path, INFERENCEX, model="kimik3", infmax_model_prefix=None).model == "kimik3", "not known"
+
+
 def test_outputs_of_one_length_tell_the_mean_time_per_output_token(tmp_path):
     old = {name: value for name, value in SGLANG.items() if "tpot" not in name}
     old |= {"random_output_len": 64, "mean_e2e_latency_ms": 584.0}
@@ -178,6 +207,12 @@ def test_rows_of_inferencex_page_and_of_its_supplements_say_the_same(tmp_path):
     [
         ({"disagg": True}, "disagg: prefill and decode on servers of their own"),
         ({"is_multinode": "true"}, "servers of their own"),
+        ({"framework": "mori-sglang"}, "servers of their own"),
+        ({"framework": "sglang-disagg"}, "servers of their own"),
+        ({"dcp_size": 2}, "context parallelism, which is not predicted"),
+        ({"pcp_size": "4"}, "context parallelism"),
+        ({"dp_attention": True, "attn_dp_size": 3}, "dp_size: 3 replicas of the attention on 4 GPUs"),
+        ({"conc": "1" * 5000}, "is not a number of requests"),
         ({"isl": None}, "isl: a whole number of tokens is missing; give rows with isl and osl"),
         ({"osl": -1}, "osl: a whole number of tokens is missing"),
         ({"conc": "many"}, "conc: 'many' is not a number of requests"),

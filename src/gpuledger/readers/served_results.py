@@ -26,7 +26,7 @@ MOST_RUNS = 10_000
 #: Times longer than a day (ms) and more tokens than this are no measurement.
 _MOST = {"ms": 86_400_000.0, "tokens": 2.0**40}
 #: What tells a result: totals that all versions of both programs write, or rates and times of InferenceX.
-MARK = re.compile(r'"(?:(?:request|output)_throughput|tput_per_gpu|(?:median|mean)_tpot)"\s*:')
+MARK = re.compile(r'"(?:(?:request|output)_throughput|tput_per_gpu|(?:median|mean)_tpot|scenario_type)"\s*:')
 #: The line above a printed summary, and what its lines and those before it are in a file.
 TITLE = re.compile(r"^=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
 _PRINTED = {
@@ -197,7 +197,7 @@ class _Entry:
         self.gpu = (
             re.split(r"[-_]", str(values["hw"]).strip().removeprefix("cluster:"))[0] or "?" if is_row(values) else ""
         )
-        self.values = as_result(values, self.refuse) if self.gpu else values
+        self.values = as_result(values, path.name, self.refuse) if self.gpu else values
         told = self.values.get("server_info")
         self.server = told if isinstance(told, Mapping) else {}
 
@@ -233,8 +233,9 @@ class _Entry:
         for name in ("sglang", "vllm"):
             if backend.startswith(name):
                 return name
-        asked = self.server and not self.gpu
-        return "trtllm" if backend.startswith(("trt", "tensorrt")) else "sglang" if asked else ""
+        if backend.startswith(("trt", "tensorrt")):
+            return "trtllm"
+        return backend if self.gpu else "sglang" if self.server else ""
 
     def in_flight(self, prompts: int, ttft: float, tpot: float, output: int) -> int:
         limit = max(self.number("max_concurrency") or 0.0, 0.0)
@@ -290,6 +291,9 @@ class _Entry:
             # SGLang's data parallelism; that of the attention alone divides the tensor group instead.
             found |= {"copies": max(found["replicas"], 1), "replicas": 0}
         elif self.server and found["replicas"] > 1:
+            if found["tensor"] % found["replicas"]:
+                problem = f"{found['replicas']} replicas of the attention on {found['tensor']} GPUs"
+                self.refuse("dp_size", problem, "give the degrees with which the server was started")
             found["tensor"] //= found["replicas"]
         return found
 
