@@ -85,7 +85,7 @@ def single_gemms(
         sizes = (at[name].to_numpy() for name in ("m", "n", "k"))
         plan = gemm_plan(gpu, entry.constants, *sizes, 1, precision, weight_bytes=weights, **operands)
         time_s = plan["time_s"].to_numpy()
-        found = {"time_s": time_s if repeated else shown(gpu, entry.framework, groups, time_s)}
+        found = {"time_s": time_s if repeated else shown(gpu, entry.framework, groups, weights, time_s)}
         found |= {name: frame[name].to_numpy() for name in ("flop", "bytes", "roofline_s")}
         return found | {name: plan[name].to_numpy() for name in _PLAN}
 
