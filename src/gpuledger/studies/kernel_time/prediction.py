@@ -1,7 +1,7 @@
 """Predictions for measured kernels: the model with fitted and with foreign constants, and the baselines to beat."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -110,21 +110,21 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
         return known(gpu, precision), False
     frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
-    options = {"dispatch": dispatch, "shown": partial(_shown, gpu, frame)} | _operands(gpu, frame)
+    options = {"dispatch": dispatch, "shown": _benchmark(gpu, frame)} | _operands(gpu, frame)
     return fit_constants(gpu, *sizes, precision, **options), True
 
 
 def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> pd.DataFrame:
     """Return ``predicted_s`` and ``bound`` of GEMMs, in the frame's order and with its index."""
     plan = gemm_plan(gpu, constants, *_sizes(frame), 1, precision, **_operands(gpu, frame))
-    time_s = _shown(gpu, frame, plan["time_s"].to_numpy())
+    time_s = _benchmark(gpu, frame)(plan["time_s"].to_numpy())
     return pd.DataFrame({"predicted_s": rounded(time_s), "bound": plan["bound"].to_numpy()}, index=frame.index)
 
 
 def gemm_times_s(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> np.ndarray:
     """Return the ``predicted_s`` of :func:`predict_gemms` alone, in half its time."""
     time_s = gemm_time_s(gpu, constants, *_sizes(frame), 1, precision, **_operands(gpu, frame))
-    return rounded(_shown(gpu, frame, time_s))
+    return rounded(_benchmark(gpu, frame)(time_s))
 
 
 def _sizes(frame: pd.DataFrame) -> list[np.ndarray]:
@@ -135,8 +135,9 @@ def _framework(frame: pd.DataFrame) -> str:
     return str(frame["framework"].iloc[0]) if "framework" in frame and len(frame) else ""
 
 
-def _shown(gpu: Gpu, frame: pd.DataFrame, time_s: np.ndarray) -> np.ndarray:
-    return shown(gpu, _framework(frame), frame["group"].to_numpy(), weight_bytes(frame), time_s)
+def _benchmark(gpu: Gpu, frame: pd.DataFrame) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what turns times into those that the benchmark of these kernels shows; a fit asks it hundreds of times."""
+    return partial(shown, gpu, _framework(frame), frame["group"].to_numpy(), weight_bytes(frame))
 
 
 def _operands(gpu: Gpu, frame: pd.DataFrame) -> dict:
