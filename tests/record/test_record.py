@@ -19,7 +19,7 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
 from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run, session
-from gpuledger.record.parts import BUDGET_S, LEAST_S, PARTS
+from gpuledger.record.parts import BUDGET_S, LAUNCH_S, LEAST_COUNTED_S, LEAST_S, PARTS, PROCESS_S
 
 tools = record_fakes.tools
 #: As planned; the tests record fewer points.
@@ -622,14 +622,15 @@ def test_a_part_that_resumes_starts_in_the_time_that_is_left(tmp_path, monkeypat
     monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
     target = recording.Recording(tmp_path, seconds=540)
     target.check_time(PARTS["normalization"].least_s)
-    clock[0] = 539 - LEAST_S
-    for name in ("normalization", "probes", "sweep_llama_backward", "counters"):
+    clock[0] = 539 - LEAST_COUNTED_S
+    for name in ("normalization", "probes", "latency", "sweep_llama_backward", "counters"):
         target.check_time(PARTS[name].least_s)
     with pytest.raises(recording.OutOfTimeError):
-        target.check_time(PARTS["latency"].least_s)
-    clock[0] = 541 - LEAST_S
-    with pytest.raises(recording.OutOfTimeError):
-        target.check_time(PARTS["probes"].least_s)
+        target.check_time(PARTS["neutrino"].least_s)
+    for left, name in ((LEAST_COUNTED_S, "sweep_llama_backward"), (LEAST_S, "probes")):
+        clock[0] = 541 - left
+        with pytest.raises(recording.OutOfTimeError):
+            target.check_time(PARTS[name].least_s)
     assert not target.is_over() and recording.Recording(tmp_path).is_over() is False
     clock[0] = 540
     assert target.is_over()
@@ -831,12 +832,17 @@ def test_a_dry_run_shows_parts_time_and_command_lines(tools, capsys, monkeypatch
     assert "left out here: it is too hot" in "".join(line for line in lines if line.startswith("# probes "))
     (total,) = (line for line in lines if "min planned" in line)
     assert float(total.split()[1]) <= BUDGET_S / 60 == 25 and "within 25 min" in total
+    measured = {name for name in PARTS if any(line.startswith(f"# {name} ") and "on an H200" in line for line in lines)}
+    assert measured == {name for name, part in PARTS.items() if part.measured_s} and "sweep_llama" not in measured
+    assert total.endswith("min of them for parts that have never run on a GPU")
     counted = [line for line in lines if line.startswith(str(tools / "ncu"))]
     assert len(counted) == 6 + 9
     assert "--point=setup --point=forward --point=forward_backward" in counted[0]
     assert calls(tools) == []
     assert command.main(["--dry-run", "--minutes", "8"]) == 0
     assert "more than 8 min" in capsys.readouterr().out
+    assert command.main(["--dry-run", "blocks", "normalization"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "# 4.2 min planned, within 25 min"
 
 
 def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
@@ -850,6 +856,7 @@ def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
 
 def test_the_planned_time_follows_from_the_launches():
     assert sum(part.seconds for part in PARTS.values()) <= BUDGET_S
+    assert all(part.measured_s < part.seconds for part in PARTS.values())
     for name, design in PLANNED.items():
-        expected = 25 + 0.1 * design.counting("").launches
+        expected = PROCESS_S + LAUNCH_S * design.counting("").launches
         assert PARTS[f"sweep_{name}"].seconds == pytest.approx(expected)
