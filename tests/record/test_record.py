@@ -617,6 +617,31 @@ def test_a_part_that_does_not_end_is_ended_with_all_that_it_has_started(tools, t
     assert (tmp_path / "out/.probes.partial/made/step").is_file()
 
 
+def test_what_parts_took_is_kept_for_planning(tools, tmp_path, monkeypatch, caplog):
+    """Whatever calls it takes; of a part that is up to date, the time that it took when it was made stays."""
+    caplog.set_level("INFO", "gpuledger")
+    clock, collect = [100.0], profiler.profile
+
+    def slow(*arguments, **options):
+        clock[0] += 30
+        if len(calls(tools)) == 1:
+            raise KeyboardInterrupt
+        return collect(*arguments, **options)
+
+    monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(session, "profile", slow)
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        made(tools, folder, ["counters", "sweep_gpt2"])
+    assert recording.Recording(folder).parts["counters"]["seconds"] == 30
+    (tools / "ncu_calls").write_text("")
+    made(tools, folder, ["counters", "sweep_gpt2"])
+    assert "took 30 s: tools 0, counters 0, sweep_gpt2 30" in caplog.text
+    found = recording.Recording(folder)
+    assert {name: part["seconds"] for name, part in found.parts.items()} == {"counters": 30, "sweep_gpt2": 60}
+    assert json.loads((folder / "recording.json").read_text())["spent"] == {}
+
+
 def test_a_part_that_resumes_starts_in_the_time_that_is_left(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
