@@ -1,10 +1,11 @@
 """Record any program as a dataset: ``python -m gpuledger.record [OPTION…] -- COMMAND…``.
 
-Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else, if there are no
-counters, from torch.profiler for a Python program. The program runs once for each.
+Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else from torch.profiler
+for a Python program. The program runs once for each.
 """
 
 import argparse
+import gzip
 import logging
 import os
 import re
@@ -24,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpuledger.errors import InputError
-from gpuledger.files import write_text
+from gpuledger.files import replacing, write_text
 from gpuledger.record import device, failures, metrics, plan, profiler
 from gpuledger.record.profiler import Control, Ncu
 from gpuledger.record.recording import Recording
@@ -104,13 +105,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>-<name of the program>")
     known = ", ".join(metrics.PURPOSES)
     parser.add_argument("--for", dest="purposes", default="roofline", help=f"metrics, separated by commas: {known}")
-    parser.add_argument("--range", default="", help="only launches in the NVTX range of this name")
-    parser.add_argument("--kernel", type=_expression, default="", help="only kernels whose name this matches")
+    parser.add_argument("--range", default="", help="count only launches in the NVTX range of this name")
+    parser.add_argument("--kernel", type=_expression, default="", help="count only kernels whose name this matches")
     parser.add_argument("--skip", type=_count_of, default=0, help="launches to leave out before the first one")
     parser.add_argument("--launches", type=_count_of, default=0, help="number of launches to count (default: all)")
     parser.add_argument("--replay", choices=("kernel", "application", "range"), default="kernel")
     parser.add_argument("--clock", choices=("none", "base"), default="none", help="base locks the SM clock")
     parser.add_argument("--cache", choices=("all", "none"), default="all", help="none keeps caches between passes")
+    alone = "record counters alone; else another run of the program, under nsys or torch.profiler, records its timeline"
+    parser.add_argument("--no-timeline", action="store_true", help=alone)
     parser.add_argument("--minutes", type=minutes, help="end each run after this time and keep what is whole")
     parser.add_argument("--dry-run", action="store_true", help="print the command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
@@ -161,14 +164,18 @@ def plan_steps(
                 steps.append(_count(given, target, found, None, scratch))
     if lack:
         reasons.append(f"{'ncu' if given.dry_run else 'no counters'}: {'; '.join(lack)}")
+    if given.no_timeline:
+        return steps, reasons
     if program := shutil.which("nsys"):
         options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
         command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
         steps.append(ProgramRun("nsys", command, scratch / "timeline.sqlite"))
-    elif (lack or not steps) and _is_python(target):  # a dry run shows the command line of ncu all the same
-        steps.append(_kineto(target, scratch))
-    elif lack or not steps:
+    elif not _is_python(target):
         reasons.append("no timeline: install Nsight Systems, or write the command as: python SCRIPT …")
+    elif given.dry_run or _has_torch(target[0]):
+        steps.append(_kineto(target, scratch))
+    else:
+        reasons.append(f"no timeline: {target[0]} has no PyTorch; install it there, or Nsight Systems")
     return steps, reasons
 
 
@@ -212,6 +219,14 @@ def _is_python(target: list[str]) -> bool:
     return bool(called) and (not target[1].startswith("-") or (target[1] in ("-m", "-c") and len(target) > 2))
 
 
+def _has_torch(python: str) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": _GRACE_S, "env": {**os.environ}}
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run([python, "-c", code], **quiet).returncode == 0
+    return False
+
+
 def _kineto(target: list[str], scratch: Path) -> ProgramRun:
     made = scratch / "timeline.json"
     return ProgramRun("kineto", (target[0], str(_TIMELINE), str(made), *target[1:]), made)
@@ -242,8 +257,7 @@ def _run_steps(
                 failed = 1
                 recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
                 LOG.error("%s", error)
-                lacking = failures.denies_counters(error.problem) or error.problem == _NO_IMPORTER
-                if lacking and not steps and _is_python(target):
+                if error.problem == _NO_IMPORTER and _is_python(target) and _has_torch(target[0]):
                     steps.append(_kineto(target, scratch))
             else:
                 counted = {"control": vars(_control(given)) if step.tool == "ncu" else None}
@@ -277,19 +291,24 @@ def _take(
         if step.made.with_suffix(".qdstrm").is_file():
             problem, remedy = _NO_IMPORTER, "install NVIDIA's own Nsight Systems; a distribution's can lack it"
         raise InputError(name, step.tool, problem, remedy)
-    path = f"kernel_breakdown/{name}{step.made.suffix}"
     if not _has_kernels(step.made):
         remedy = "check that the program launches kernels on the GPU"
+        remedy += ", in its own process" if step.tool == "kineto" else ""
         raise InputError(name, step.tool, "the timeline has no kernels", remedy)
-    if step.tool == "nsys":
+    path = f"kernel_breakdown/{name}{step.made.suffix}"
+    if step.tool == "kineto":  # of five steps of an 8B model 15 MB, compressed 1 MB
+        path += ".gz"
+        with step.made.open("rb") as plain, replacing(folder / path) as partial, gzip.open(partial, "wb", 6) as packed:
+            shutil.copyfileobj(plain, packed)
+    else:
         with closing(sqlite3.connect(step.made)) as database:
             tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             for table in (name for (name,) in tables if not _KEPT.fullmatch(name)):
                 database.execute(f'DROP TABLE "{table}"')
             database.commit()
             database.execute("VACUUM")
-    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(step.made, folder / path)
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(step.made, folder / path)
     return {"kernel_breakdown": {name: {"timeline": path}}}, {path: note} if note else {}, {"tools": {}}
 
 
