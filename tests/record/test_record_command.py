@@ -100,6 +100,7 @@ def test_a_dry_run_prints_command_lines_and_runs_nothing(tools, tmp_path, monkey
     given += ["--clock", "base", "--dry-run"]
     assert recorder.main([*given, "--", "python", "my train.py", "--lr", "1"]) == 0
     counters, timeline = capsys.readouterr().out.strip().splitlines()
+    assert counters.startswith(str(tools / "ncu"))
     assert "timeline_of.py" in timeline and timeline.endswith("'my train.py' --lr 1")
     assert recorder.main([*given, "--no-timeline", "--", "python", "my train.py", "--lr", "1"]) == 0
     (line,) = capsys.readouterr().out.strip().splitlines()

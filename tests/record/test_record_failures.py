@@ -244,7 +244,8 @@ def test_a_pytorch_that_cannot_use_the_gpu_says_so_before_anything_is_recorded(t
     assert remedy in str(failed["counters"])
     assert calls(tools) == []
     # Parts that need NVRTC alone can still be recorded.
-    assert session.find_tools(str(tools / "torch-python"), {"nvrtc"}).used(["nvrtc"]) == {"python": "3.12.3", "nvrtc": "13.0"}
+    found = session.find_tools(str(tools / "torch-python"), {"nvrtc"})
+    assert found.used(["nvrtc"]) == {"python": "3.12.3", "nvrtc": "13.0"}
 
 
 def test_the_question_to_a_python_is_one_that_it_understands():

@@ -1,7 +1,7 @@
 """Record any program as a dataset: ``python -m gpuledger.record [OPTION…] -- COMMAND…``.
 
-Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else from torch.profiler
-for a Python program. The program runs once for each.
+Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else for a Python
+program from torch.profiler. The program runs once for each.
 """
 
 import argparse

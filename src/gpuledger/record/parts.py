@@ -46,52 +46,51 @@ class Recorded:
 
 _HERE = "gpuledger.record"
 _COUNTS = ("torch", "ncu")
-#: Where parts were timed, once each (driver 580.159.04, PyTorch 2.11, Nsight Compute 2025.3.1, 2026-11-26). The times of
-#: ``blocks``, ``probes`` and ``latency`` include the recorder's own start. Planned times have a margin of a third, those
-#: under ncu less: they are mostly ncu's and PyTorch's start and ncu's work on the host.
+#: Where parts were timed, once each: on 2026-11-26, with driver 580.159.04, PyTorch 2.11 and Nsight Compute 2025.3.1.
+#: Times of ``blocks``, ``probes`` and ``latency`` include the recorder's own start. Planned times have a margin.
 MEASURED_ON = "an H200"
-#: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s). On an H200, 682
-#: launches of GPT-2 took 102 s, and 133 of the toy network 33 s. Before each pass ncu restores all memory that the process
-#: holds, there at 200 GB/s or a little more: 0.5 s for each launch of a model of 4.5 GB in 25 passes.
+#: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s). On an H200,
+#: 682 launches of GPT-2 took 102 s, and 133 of the toy network 33 s. Before each pass ncu restores all memory that the
+#: process holds, there at 200 GB/s or a little more: 0.5 s for each launch of a model of 4.5 GB in 25 passes.
 PROCESS_S, LAUNCH_S = 25.0, 0.12
 #: All parts together should fit this time on a borrowed GPU (s).
 BUDGET_S = 25 * 60.0
-#: Enough for the start of a resumable part and some of its steps (s): on an H200 the first one was finished after 8 to
-#: 14 s. Under ncu, half of so little is kept for its table; see :meth:`gpuledger.record.session.RecordingSession.count`.
+#: Enough for the start of a resumable part and some of its steps (s): on an H200 the first one was finished after 12
+#: and 14 s. Under ncu, half of so little is kept for its table: :meth:`gpuledger.record.session.RecordingSession.count`.
 LEAST_S, LEAST_COUNTED_S = 30.0, 60.0
 
 
-def _counted(name: str, title: str, function: str, launches: int, *arguments: str, measured_s: float = 0.0) -> Part:
+def _counted(name: str, title: str, function: str, launches: int, *arguments: str, **more: float) -> Part:
     module, sweep = ("sweeps", True) if arguments else (name, False)
     seconds = PROCESS_S + LAUNCH_S * launches
-    more = {"arguments": arguments, "resumable": sweep, "measured_s": measured_s}
-    return Part(name, title, f"{_HERE}.{module}", function, _COUNTS, seconds, **more)
+    return Part(name, title, f"{_HERE}.{module}", function, _COUNTS, seconds, False, arguments, resumable=sweep, **more)
 
 
-def _sweep(name: str, title: str, measured_s: float = 0.0) -> Part:
+def _sweep(name: str, title: str, **more: float) -> Part:
     launches = SWEEPS[name].counting("").launches
-    return _counted(f"sweep_{name}", f"counters of {title}", "record_sweep", launches, name, measured_s=measured_s)
+    return _counted(f"sweep_{name}", f"counters of {title}", "record_sweep", launches, name, **more)
 
 
-def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, measured_s: float = 0.0, **more: bool) -> Part:
-    function = f"record_{name}"
-    return Part(name, title, f"{_HERE}.{name}", function, needs, seconds, True, measured_s=measured_s, **more)
+def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, **more: float) -> Part:
+    return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, True, **more)
 
 
 #: In the order of a recording: what is worth most for its time comes first, so that a short session has it.
 PARTS = {
     part.name: part
     for part in (
-        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 240, 181, resumable=True),
-        _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 15, 9),
-        _counted("counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches, measured_s=33),
-        _apart("probes", "traces of probed kernels", ("nvrtc",), 45, 33, resumable=True),
-        _sweep("gpt2", "GPT-2, 12 heads, forward pass", 102),
+        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 240, resumable=True, measured_s=181),
+        _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 15, measured_s=9),
+        _counted(
+            "counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches, measured_s=33
+        ),
+        _apart("probes", "traces of probed kernels", ("nvrtc",), 45, resumable=True, measured_s=33),
+        _sweep("gpt2", "GPT-2, 12 heads, forward pass", measured_s=102),
         _sweep("llama", "Llama, heads of 128, forward pass"),
         _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),
         _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass"),
         _sweep("llama_backward", "Llama, heads of 128, backward pass"),
-        _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 110, 85, resumable=True),
+        _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 110, resumable=True, measured_s=85),
         _apart("neutrino", "the same kernels with Neutrino's binary probes", ("nvrtc", "neutrino"), 90, optional=True),
     )
 }

@@ -205,8 +205,8 @@ class Recording:
         # Normalised as if read back from JSON.
         cases = json.loads(json.dumps(cases, sort_keys=True))
         if self.parts.get(part, {}).get("cases") != cases:
-            more = {"cases": cases, "notes": dict(notes), "gpuledger": __version__, "seconds": round(self._taken(part), 1)}
-            self._content["parts"][part] = {**about, **more}
+            more = {"cases": cases, "notes": dict(notes), "seconds": round(self._taken(part), 1)}
+            self._content["parts"][part] = {**about, **more, "gpuledger": __version__}
         for of_before in ("left_out", "spent"):
             self._content[of_before].pop(part, None)
         self._current = ""

@@ -83,8 +83,8 @@ def read_parts(path: str | Path, decimal: str | None = None, values: int | None 
 def _warn_of_shares(report: Report) -> bool:
     """Warn in one line of shares of a peak that no hardware reaches; return whether there were any.
 
-    ``.max`` is the value of the busiest unit, as a share of a peak that follows from the cycles of the average unit: where
-    few SMs have work, it exceeds 100 % by far.
+    ``.max`` is the value of the busiest unit, as a share of a peak that follows from the cycles of the average unit:
+    where few SMs have work, it exceeds 100 % by far.
     """
     labels = report.metrics["metric"].cat
     names = [raw_name(str(label), "%") for label in labels.categories]
