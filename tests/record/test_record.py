@@ -70,13 +70,13 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     found = plan.make_plan("auto")
     assert found.parts == tuple(name for name, part in PARTS.items() if "nvrtc" not in part.needs)
     assert set(found.left_out) == {"normalization", "blocks", "latency", "probes", "neutrino"}
-    with pytest.raises(InputError, match=r"part normalization .* NVRTC is not installed; pip install"):
+    with pytest.raises(InputError, match=r"part blocks .* NVRTC is not installed; pip install"):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
     assert plan.make_plan("auto").parts == ()
     assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
-    assert plan.make_plan("auto", python="/some/python").parts == ("normalization", "blocks", "probes")
+    assert plan.make_plan("auto", python="/some/python").parts == ("blocks", "probes", "normalization")
 
 
 @pytest.mark.parametrize(
@@ -882,6 +882,8 @@ def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
 def test_the_planned_time_follows_from_the_launches():
     assert sum(part.seconds for part in PARTS.values()) <= BUDGET_S
     assert all(part.measured_s < part.seconds for part in PARTS.values())
+    short = [name for name, part in PARTS.items() if part.measured_s][:3]
+    assert {"blocks", "counters", "probes"} == set(short), "six studies in two minutes come before all others"
     for name, design in PLANNED.items():
         expected = PROCESS_S + LAUNCH_S * design.counting("").launches
         assert PARTS[f"sweep_{name}"].seconds == pytest.approx(expected)

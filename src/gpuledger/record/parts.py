@@ -56,7 +56,7 @@ PROCESS_S, LAUNCH_S = 25.0, 0.12
 #: All parts together should fit this time on a borrowed GPU (s).
 BUDGET_S = 25 * 60.0
 #: Enough for the start of a resumable part and some of its steps (s): on an H200 the first one was finished after 12
-#: and 14 s. Under ncu, half of so little is kept for its table: :meth:`gpuledger.record.session.RecordingSession.count`.
+#: and 14 s. Under ncu, half of so little is kept for its table (:mod:`gpuledger.record.session`).
 LEAST_S, LEAST_COUNTED_S = 30.0, 60.0
 
 
@@ -79,18 +79,18 @@ def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, **more
 PARTS = {
     part.name: part
     for part in (
-        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 240, resumable=True, measured_s=181),
         _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 15, measured_s=9),
         _counted(
             "counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches, measured_s=33
         ),
         _apart("probes", "traces of probed kernels", ("nvrtc",), 45, resumable=True, measured_s=33),
+        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 240, resumable=True, measured_s=181),
         _sweep("gpt2", "GPT-2, 12 heads, forward pass", measured_s=102),
+        _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 110, resumable=True, measured_s=85),
         _sweep("llama", "Llama, heads of 128, forward pass"),
         _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),
         _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass"),
         _sweep("llama_backward", "Llama, heads of 128, backward pass"),
-        _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 110, resumable=True, measured_s=85),
         _apart("neutrino", "the same kernels with Neutrino's binary probes", ("nvrtc", "neutrino"), 90, optional=True),
     )
 }
