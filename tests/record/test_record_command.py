@@ -200,6 +200,39 @@ def test_a_python_program_gets_counters_and_a_timeline(counted, tmp_path, capsys
     assert list(dataset(tmp_path / "counters")["studies"]) == ["kernel_profile"]
 
 
+def test_the_range_that_is_counted_is_the_step_of_the_timeline(counted, tmp_path, caplog):
+    """Without it, the page of an H200's decode steps was about the whole program, which drew random weights first."""
+    stub = counted / "torch/__init__.py"
+    event = """{"ph": "X", "cat": "user_annotation", "name": "decode (step) ü", "pid": 1}"""
+    stub.write_text(stub.read_text().replace('"kernel": {', f'"event": {event}, "kernel": {{'))
+    stub.write_text(stub.read_text().replace('"kernel"}})', '"kernel"}}, ensure_ascii=False)'))
+    program = ["--", sys.executable, "-c", "pass"]
+    for number, (given, step) in enumerate((("decode (step) ü", True), ("decode .step", False), ("decode/", False))):
+        assert recorder.main(["--folder", f"out{number}", "--range", given, *program]) == 0
+        (case,) = dataset(tmp_path / f"out{number}")["studies"]["kernel_breakdown"].values()
+        assert case.get("step") == (given if step else None)
+    (said,) = (record.getMessage() for record in caplog.records if "no range" in record.getMessage())
+    assert said.startswith("the timeline has no range 'decode .step'; write torch.profiler.record_function('decode .s")
+
+
+@pytest.mark.parametrize("text", ["('step', NULL)", "(NULL, 7)"], ids=["text", "by number"])
+def test_a_range_of_nsys_is_the_step_of_the_timeline(uncounted, tmp_path, monkeypatch, text):
+    more = f"""for line in (
+    "CREATE TABLE NVTX_EVENTS (text TEXT, textId INTEGER)", "INSERT INTO NVTX_EVENTS VALUES {text}",
+    "CREATE TABLE StringIds (id INTEGER, value TEXT)", "INSERT INTO StringIds VALUES (7, 'step')",
+):
+    database.execute(line)
+database.commit()
+"""
+    (uncounted / "nsys").write_text(NSYS.format(python=sys.executable) + more)
+    (uncounted / "nsys").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for name, given in (("out", "step"), ("other", "steps")):
+        assert recorder.main(["--folder", name, "--range", given, "--", "./my-program"]) == 0
+        (case,) = dataset(tmp_path / name)["studies"]["kernel_breakdown"].values()
+        assert case.get("step") == ("step" if given == "step" else None)
+
+
 @pytest.mark.parametrize("program", [[sys.executable, "-c", "pass"], ["./a.out", "-n", "1"]])
 def test_why_there_is_no_timeline_is_said(counted, tmp_path, caplog, program):
     (counted / "torch/__init__.py").unlink()
@@ -226,7 +259,7 @@ def test_a_program_without_kernels_is_one_line(uncounted, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 1
     (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert "kineto: the timeline has no kernels; check that the program launches kernels on the GPU, in its own" in line
+    assert "torch.profiler: the timeline has no kernels; check that the program launches kernels on the GPU, in" in line
     assert not (tmp_path / "out/dataset.yaml").exists()
 
 

@@ -5,42 +5,34 @@ program from torch.profiler. The program runs once for each.
 """
 
 import argparse
-import gzip
 import logging
 import os
 import re
 import shlex
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpuledger.errors import InputError
-from gpuledger.files import replacing, write_text
-from gpuledger.record import device, failures, metrics, plan, profiler
+from gpuledger.files import write_text
+from gpuledger.record import device, failures, metrics, plan, profiler, timelines
 from gpuledger.record.profiler import Control, Ncu
 from gpuledger.record.recording import Recording
 
 LOG = logging.getLogger("gpuledger")
 _TIMELINE = Path(__file__).with_name("timeline_of.py")
-#: Tables of an nsys export that say something about kernels. Others hold environment, commands, paths and host names.
-_KEPT = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|StringIds|NVTX_EVENTS|TARGET_INFO_GPU|ENUM_\w+|sqlite_\w+")
-#: The table of an nsys export that has a row per launch; missing without launches.
-_KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 #: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
 _GRACE_S = 120
 #: Exit status for options that cannot be used, and without a GPU.
 BAD_INPUT = 2
-_NO_IMPORTER = "nsys recorded a timeline but cannot export it: this installation has no importer"
 _NO_TOOL = "neither counters nor a timeline can be recorded"
 
 
@@ -242,6 +234,7 @@ def _run_steps(
     environment: dict[str, str],
 ) -> int:
     name, failed, seconds = _name(target), 0, 60 * given.minutes if given.minutes else None
+    within = given.range if len(_filters(given.range)) > 1 else ""  # not where it is an expression of ncu's
     with recording.alone():
         recording.belong_to(vars(found))
         while steps:
@@ -252,12 +245,12 @@ def _run_steps(
             about: dict[str, Any] = {"date": started, "device": vars(found), "state": device.describe_state()}
             status, ended = run_whole(step.command, seconds, environment)
             try:
-                cases, notes, more = _take(step, recording.folder, name, status, ended)
+                cases, notes, more = _take(step, recording.folder, name, status, ended, within)
             except InputError as error:
                 failed = 1
                 recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
                 LOG.error("%s", error)
-                if error.problem == _NO_IMPORTER and _is_python(target) and _has_torch(target[0]):
+                if error.problem == timelines.NO_IMPORTER and _is_python(target) and _has_torch(target[0]):
                     steps.append(_kineto(target, scratch))
             else:
                 counted = {"control": vars(_control(given)) if step.tool == "ncu" else None}
@@ -270,7 +263,7 @@ def _run_steps(
 
 
 def _take(
-    step: ProgramRun, folder: Path, name: str, status: int, ended: str
+    step: ProgramRun, folder: Path, name: str, status: int, ended: str, within: str
 ) -> tuple[dict, dict[str, str], dict[str, Any]]:
     """Move what a tool made into the recording; return its cases, notes and provenance."""
     note = "" if ended == "by itself" else f"Ended {ended}: what was recorded until then."
@@ -286,39 +279,8 @@ def _take(
         more = {"tools": {"ncu": profiler.find_ncu().version}, "launches": counted.launches}
         more |= {"metrics": list(step.metrics), "metrics_without_value": list(counted.absent)}
         return {"kernel_profile": {name: {"report": path}}}, {path: note} if note else {}, more
-    if not step.made.is_file():
-        problem, remedy = f"no timeline was written (status {status})", "run it without gpuledger and fix its error"
-        if step.made.with_suffix(".qdstrm").is_file():
-            problem, remedy = _NO_IMPORTER, "install NVIDIA's own Nsight Systems; a distribution's can lack it"
-        raise InputError(name, step.tool, problem, remedy)
-    if not _has_kernels(step.made):
-        remedy = "check that the program launches kernels on the GPU"
-        remedy += ", in its own process" if step.tool == "kineto" else ""
-        raise InputError(name, step.tool, "the timeline has no kernels", remedy)
-    path = f"kernel_breakdown/{name}{step.made.suffix}"
-    if step.tool == "kineto":  # of five steps of an 8B model 15 MB, compressed 1 MB
-        path += ".gz"
-        with step.made.open("rb") as plain, replacing(folder / path) as partial, gzip.open(partial, "wb", 6) as packed:
-            shutil.copyfileobj(plain, packed)
-    else:
-        with closing(sqlite3.connect(step.made)) as database:
-            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            for table in (name for (name,) in tables if not _KEPT.fullmatch(name)):
-                database.execute(f'DROP TABLE "{table}"')
-            database.commit()
-            database.execute("VACUUM")
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(step.made, folder / path)
-    return {"kernel_breakdown": {name: {"timeline": path}}}, {path: note} if note else {}, {"tools": {}}
-
-
-def _has_kernels(timeline: Path) -> bool:
-    """Whether an nsys export or torch.profiler's JSON, which can have gigabytes, has a kernel."""
-    if timeline.suffix == ".json":
-        with open(timeline, "rb") as handle, mmap(handle.fileno(), 0, access=ACCESS_READ) as text:
-            return re.search(rb'"cat":\s*"kernel"', text) is not None
-    with closing(sqlite3.connect(timeline)) as database:
-        return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_KERNELS,)).fetchone() is not None
+    case = timelines.take(step.made, folder, name, status, within)
+    return {"kernel_breakdown": {name: case}}, {case["timeline"]: note} if note else {}, {"tools": {}}
 
 
 def run_whole(
