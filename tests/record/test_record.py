@@ -478,6 +478,15 @@ def test_a_point_that_lacks_its_sum_is_recorded_again(tmp_path):
     assert not any(recording.Recording(tmp_path).is_made(name, "k") for name in ("a", "b"))
 
 
+@pytest.mark.parametrize("spent", ["[1]", "null", '{"counters": "long"}'])
+def test_damaged_times_of_earlier_calls_are_as_none(tmp_path, spent):
+    (tmp_path / recording.MANIFEST).write_text(f'{{"parts": {{}}, "left_out": {{}}, "points": {{}}, "spent": {spent}}}')
+    target = recording.Recording(tmp_path)
+    target.begin("counters")
+    target.leave_out("counters", "no time")
+    assert json.loads((tmp_path / recording.MANIFEST).read_text())["spent"].keys() == {"counters"}
+
+
 def test_a_file_system_without_locks_is_recorded_on(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

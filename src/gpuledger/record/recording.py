@@ -63,7 +63,9 @@ class Recording:
                 points = {name: point for name, point in found["points"].items() if _is_point(point)}
                 self._content = found | {"points": points}
         # By part that is not complete, the time (s) of earlier calls.
-        self._content.setdefault("spent", {})
+        spent = self._content.get("spent")
+        known = isinstance(spent, dict) and all(isinstance(seconds, int | float) for seconds in spent.values())
+        self._content["spent"] = spent if known else {}
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
