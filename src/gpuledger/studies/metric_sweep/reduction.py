@@ -76,7 +76,7 @@ def reduce(
     gemm_classes : sequence of str
         Classes that are GEMMs.
     summarised_series : int
-        The summary of a sweep with more series only counts the laws; the law table has all series.
+        The summary of a sweep with more series has no values and coefficients; the law table has all series.
     """
     patterns = kernel_names.extend_patterns(kernel_patterns, file=CONFIG)
     patterns = kernel_names.extend_patterns(case.inputs.get("kernel_patterns", ()), patterns, file=case.dataset.file)
