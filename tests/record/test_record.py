@@ -797,7 +797,9 @@ def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, mon
     monkeypatch.setattr(latency.exposed, "METRICS", asked)
     control = {"clock": "none", "cache": "all", "replay": "kernel"}
     made = latency.record_latency(tmp_path / "made", control)
-    assert made.cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
+    assert made.cases == {
+        "exposed_latency": {"probes": {"table": "exposed_latency/probes.csv", "probed_with": "gpuledger's probes"}}
+    }
     assert made.about == {"metrics_missing": ["nor__this.sum", "not__known.sum"]}
     monkeypatch.setattr(latency.exposed, "METRICS", {"tensorop_count": ("nor__this.sum",)})
     with pytest.raises(InputError, match=r"does not list nor__this.sum; use a newer ncu"):
