@@ -199,14 +199,6 @@ def test_a_map_says_how_each_metric_grows_with_each_size(swept):
         assert labels and all(0 < place < 1 for place in labels)
 
 
-def test_labels_keep_their_order_apart_and_inside():
-    assert panels.spread([0.9, 0.5]) == [0.9, 0.5]
-    for heights in ([1.2, 1.1, 1.0], [0.5] * 5, [0.01, 0.0, -3.0], [0.9, 0.02, 0.01]):
-        places = panels.spread(heights)
-        assert all(one - other > 0.1499 for one, other in pairwise(places))
-        assert places[-1] > 0.069 and places[0] <= 0.9401
-
-
 def test_the_summary_of_a_larger_sweep_names_laws_only(swept, tmp_path):
     swept(series(COUNTED, SECTORS, "sector"))
     case = own_case(tmp_path, "metric_sweep", {"measurements": "sweep.csv"}, "sweep")

@@ -16,6 +16,8 @@ from gpuledger.studies import exposed_latency, memory_usage
 from gpuledger.studies.exposed_latency.figures import draw_latencies
 from gpuledger.studies.exposed_latency.tables import latency_table
 from gpuledger.studies.memory_usage import tables as memory_tables
+from gpuledger.studies.memory_usage.figures import draw_workloads
+from notebooks import run_notebook
 
 
 def published(study, case):
@@ -381,3 +383,25 @@ def test_ratios_do_not_depend_on_the_unit_of_time(tmp_path_factory, parts, scale
     numbers = [frame.select_dtypes("number").to_numpy() for frame in frames]
     assert np.allclose(*numbers, rtol=1e-9)
     assert np.allclose(frames[0]["kernel_ratio"] + frames[0]["other_ratio"], frames[0]["probed_ratio"], rtol=1e-9)
+
+
+def test_labels_of_memory_that_are_near_stand_above_and_below(folder):
+    near = "model,batch_size,use,memory,unit\nm,1,original,4,MiB\nm,1,a,16,MiB\nm,1,b,20,MiB\nm,1,c,4,KiB\n"
+    data = reduce(folder, "memory_usage", near).data
+    _, axes = plt.subplots(figsize=(7, 1.5))
+    axes.set(xscale="log", xlim=(1e-4, 100))
+    draw_workloads(axes, data)
+    sides = {note.get_text(): note.get_va() for note in axes.texts}
+    assert sides == {"16 MiB": "bottom", "20 MiB": "top", "4 KiB": "bottom"}
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("most", "scale"), [(8, "linear"), (600, "symlog")])
+def test_an_axis_of_registers_is_as_wide_as_they_need(folder, most, scale):
+    rows = f"operator,probe,slowdown_ratio,extra_registers,spilled\na,p,1,2,false\na,dmat,2,{most},false\n"
+    variables, _ = run_notebook("kernel_overhead", reduce(folder, "kernel_overhead", rows))
+    axes = variables["registers"]
+    assert axes.get_xscale() == scale and ("grey" in axes.get_xlabel()) == (scale == "symlog")
+    assert "spilled" not in axes.get_xlabel()
+    colours = [tuple(points.get_facecolor()[0]) for points in variables["time"].collections]
+    assert len(set(colours)) == 2

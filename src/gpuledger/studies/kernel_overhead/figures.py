@@ -21,12 +21,13 @@ def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | No
     """
     operators = list(dict.fromkeys(data["operator"]))[::-1]
     probes, named = list(dict.fromkeys(data["probe"])), set()
+    light = list(dict.fromkeys(data.loc[data["probe_class"] != "dmat", "probe"]))
     for position, probe in enumerate(probes):
         rows = data[data["probe"] == probe]
         shift = 0.54 * (0.5 - position / max(1, len(probes) - 1))
         rows = rows.assign(y=[operators.index(name) + shift for name in rows["operator"]])
         kind = rows["probe_class"].iloc[0]
-        colour = PURPLE if kind == "dmat" else COLOURS[position % len(COLOURS)]
+        colour = PURPLE if kind == "dmat" else COLOURS[light.index(probe) % len(COLOURS)]
         # The first probe of its class names the class.
         called = "DMAT" if kind == "dmat" else kind
         label = probe if kind in named or probe == kind else f"{called}: {probe}"

@@ -17,6 +17,7 @@ from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator
 from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
+from gpuledger.ledger.label_placement import spread
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep import sweeps
 from gpuledger.studies.metric_sweep.laws import fit_series, law_of, outlying_sizes
@@ -259,20 +260,6 @@ def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str
         at = 2 ** (high + 0.03 * (high - low)), place
         style = {"color": looks[name][0], "fontsize": 7, "fontweight": "bold", "va": "center", "linespacing": 1.05}
         axes.text(*at, figures.plain(words), transform=right, **style)
-
-
-def spread(heights: Sequence[float], apart: float = 0.15, low: float = 0.07, high: float = 0.94) -> list[float]:
-    """Move descending heights (shares of the axes) apart, as little as keeps them in order between `low` and `high`."""
-    places, ceiling = [], high
-    for height in heights:
-        # No label higher than its line's end allows the next one room for.
-        places.append(min(height, ceiling))
-        ceiling = places[-1] - apart
-    floor = low
-    for number in reversed(range(len(places))):
-        places[number] = max(places[number], floor)
-        floor = places[number] + apart
-    return places
 
 
 def legend_handles(drawn: Collection[str]) -> list[Artist]:
