@@ -641,7 +641,7 @@ def test_the_detail_shows_most_transitions_and_words_stand_beside_the_points():
     times = np.array([1000.0, 1500.0, 5000.0, 9000.0, 9300.0, 9600.0])
     blocks = pd.DataFrame({"shown": True, "transition_cycles": times})
     lines = pd.DataFrame({"elapsed_cycles": np.arange(0, 10_001, 100), "progress_percent": np.arange(101)})
-    figure, axes = plt.subplots()
+    _, axes = plt.subplots()
     panels.zoom_to_transitions(axes, blocks, lines)
     low, high = axes.get_xlim()
     assert low < 9000 and high > 9600 and high - low == pytest.approx(2000)
