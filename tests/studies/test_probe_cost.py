@@ -405,3 +405,22 @@ def test_an_axis_of_registers_is_as_wide_as_they_need(folder, most, scale):
     assert "spilled" not in axes.get_xlabel()
     colours = [tuple(points.get_facecolor()[0]) for points in variables["time"].collections]
     assert len(set(colours)) == 2
+
+
+def test_a_record_per_iteration_is_not_lightweight(folder):
+    rows = "operator,probe,slowdown_ratio,extra_registers,spilled\na,block_sched,1.01,2,false\n"
+    rows += "a,program_progress,1.5,2,false\na,dmat,6,3,false\n"
+    result = reduce(folder, "kernel_overhead", rows)
+    assert result["lightweight_slowdown_mean"] == 1.01 and result["iteration_slowdown_mean"] == 1.5
+    assert "1.01× as long with a lightweight probe, 1.50× as long with a record per iteration" in result["finding"]
+    variables, _ = run_notebook("kernel_overhead", result)
+    labels = variables["time"].get_legend_handles_labels()[1]
+    assert labels == ["lightweight: block_sched", "per iteration: program_progress", "dmat"]
+    memory = (
+        "model,batch_size,use,memory,unit\nm,1,original,4,MiB\nm,1,block_sched,4,KiB\nm,1,program_progress,16,MiB\n"
+    )
+    result = reduce(folder, "memory_usage", memory)
+    assert result["lightweight_ratio_max"] < 0.01 and result["iteration_ratio_max"] == 4
+    assert result["finding"].endswith(
+        "lightweight probes need 0.098 % of the workload's memory, records per iteration need 4×"
+    )
