@@ -75,7 +75,7 @@ LEFT_OUT = {
 }
 
 
-class Measured(NamedTuple):
+class SweepLaunches(NamedTuple):
     """The launches of a case, and how many columns of ncu's output are not among them."""
 
     #: One row per launch and metric: ``kernel_class, kernel_name`` (empty where unknown)``, metric, unit`` (base)``,
@@ -85,7 +85,7 @@ class Measured(NamedTuple):
     left_out: dict[str, int]  # by reason, a key of :data:`LEFT_OUT`; empty for a tidy table and for chosen metrics
 
 
-def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Measured:
+def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> SweepLaunches:
     """Read a case's measurements: one row per launch and metric, in base units.
 
     Parameters
@@ -96,7 +96,7 @@ def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Measu
         Patterns that classify the kernels of ``ncu_csv``.
     """
     if "measurements" in case.inputs:
-        return Measured(_tidy(case.path("measurements")), {})
+        return SweepLaunches(_tidy(case.path("measurements")), {})
     return _profiled(case, patterns)
 
 
@@ -162,7 +162,7 @@ def _check_one_unit(path: Path, frame: pd.DataFrame) -> None:
         raise InputError(path, f"line {row + 2}, column unit", problem, "give all its values in units of one kind")
 
 
-def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Measured:
+def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> SweepLaunches:
     folder = case.present(case.inputs["ncu_csv"]["folder"], "ncu_csv.folder", "folder")
     table = case.dataset.folder / case.inputs["ncu_csv"]["parameters"]
     parameters = read_csv(table, (Column("file"), *_SIZES), key=("file",))
@@ -203,7 +203,7 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Measured:
         frame = _totals(frame)
         left_out["not_additive"] = metrics - frame["metric"].nunique()
     _check_one_unit(table, frame)
-    return Measured(frame, left_out)
+    return SweepLaunches(frame, left_out)
 
 
 def _is_redundant(metric: str, outputs: Sequence["_Output"]) -> bool:

@@ -202,6 +202,8 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
     said = ["rows × length, by size"]
     shares = cold.pivot_table(index="place", columns="kernel", values="share")
     slow = next((name for name in ("torch", TORCH_LAYER) if name in shares), None)
+    if figures.for_columns and len(places) > 8:  # no room for a number above each
+        slow = None
     if slow is not None:
         ratios, highest = shares.drop(columns=slow).max(axis=1) / shares[slow], rows.groupby("place")["share"].max()
         for at, ratio in ratios.dropna().items():
