@@ -294,6 +294,21 @@ def test_a_table_keeps_launches_and_loses_the_machine():
     assert text == '"ID","Kernel Name","a__b.sum"\n"","","inst"\n"0","k(int, float)","12"\n'
 
 
+def test_a_table_keeps_what_was_requested_and_the_launch():
+    """ncu 2025.3 prints a counter's other rollups and the machine beside what was requested."""
+    machine = ("device__attribute_warp_size", "c2clink__present", "numa__id_cpu", "nvlink__max_count")
+    launch = ("ID", "Kernel Name", "Block Size", "CC", "device__attribute_display_name", "launch__registers_per_thread")
+    added = ("a__b.avg", "a__b.max", "profiler__replayer_passes", "sm__maximum_warps_avg_per_active_cycle")
+    every = (*launch, *machine, *added, "a__b.sum")
+    text = table(("0", *every[1:]), header=every, noise="")
+    for more, kept in (({}, (*launch, "a__b.sum")), ({"unrequested": True}, (*launch, *added, "a__b.sum"))):
+        made, counted = profiler.publishable(text, ["a__b.sum"], "x.csv", **more)
+        assert made.splitlines()[0] == ",".join(f'"{name}"' for name in kept)
+        assert counted == profiler.Counted(1, ())
+        # What was written is written again as it is.
+        assert profiler.publishable(made, ["a__b.sum"], "x.csv", **more)[0] == made
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -817,7 +832,9 @@ def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, mon
     monkeypatch.setattr(latency.exposed, "METRICS", asked)
     control = {"clock": "none", "cache": "all", "replay": "kernel"}
     made = latency.record_latency(tmp_path / "made", control)
-    assert made.cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
+    assert made.cases == {
+        "exposed_latency": {"probes": {"table": "exposed_latency/probes.csv", "probed_with": "gpuledger's probes"}}
+    }
     assert made.about == {"metrics_missing": ["nor__this.sum", "not__known.sum"]}
     monkeypatch.setattr(latency.exposed, "METRICS", {"tensorop_count": ("nor__this.sum",)})
     with pytest.raises(InputError, match=r"does not list nor__this.sum; use a newer ncu"):

@@ -173,10 +173,10 @@ def test_exposed_latencies_make_the_study_s_table(tmp_path, request):
 
     exposed.measure(path, open_runner, fake_process(times), sizes=sizes)
     table = pd.read_csv(path)
-    assert table["neutrino_ms"].tolist() == [1.375] * 6, "prologue, kernel and epilogue"
+    assert table["probed_ms"].tolist() == [1.375] * 6, "prologue, kernel and epilogue"
     write_dataset(path.parent, {"exposed_latency": {"fig12": {"table": "waits.csv"}}})
     result = case_result(repository(tmp_path, request).dataset("mine"), "exposed_latency", "fig12")
-    assert result["fill_block_sched_ncu_ratio"] == 20 and result["gemm_tensorop_count_neutrino_ratio"] == 1.375 / 2
+    assert result["fill_block_sched_ncu_ratio"] == 20 and result["gemm_tensorop_count_probed_ratio"] == 1.375 / 2
 
 
 def test_waiting_times_are_kept_one_by_one(tmp_path, caplog):

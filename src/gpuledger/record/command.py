@@ -274,7 +274,8 @@ def _take(
         if status and ended == "by itself" and (known := failures.explain(table)):
             raise InputError(name, "ncu", *known)
         path = f"kernel_profile/{name}.csv"
-        text, counted = profiler.publishable(table, step.metrics, folder / path, whole=ended == "by itself")
+        whole = ended == "by itself"
+        text, counted = profiler.publishable(table, step.metrics, folder / path, whole, unrequested=True)
         write_text(folder / path, text)
         more = {"tools": {"ncu": profiler.find_ncu().version}, "launches": counted.launches}
         more |= {"metrics": list(step.metrics), "metrics_without_value": list(counted.absent)}

@@ -30,7 +30,7 @@ METRICS = {
     "tensorop_count": ("sm__inst_executed_pipe_tensor.sum",),
 }
 SIZES = {"fill": 4096, "gemm": 2048, "attention": 1024}
-COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "neutrino_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
+COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "probed_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
 #: Runs per process, of which the median counts.
 REPEATS = 3
 
