@@ -190,7 +190,7 @@ _KERNELS = {
     "flashinfer_cutedsl_nvfp4": "sglang-nvfp4",
 }
 # Names of bf16 kernels of engines of 2025 and 2026, all of which are cuBLAS's.
-_CUBLAS = ("torch_flow", "vllm_default", "torch.nn.functional.linear", "sglang", "sglang_torch_linear")
+_CUBLAS = ("torch_flow", "vllm_default", "torch.nn.functional.linear", "sglang", "sglang_torch_linear", "cublas")
 #: Kernels whose name stands for several: their dispatch table by precision.
 _NAMED = {
     **{(kernel, "bf16"): cublas.NAME for kernel in _CUBLAS},
