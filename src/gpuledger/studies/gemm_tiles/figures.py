@@ -71,7 +71,13 @@ def draw_agreement(axes: Axes, rows: pd.DataFrame) -> None:
         axes.plot(means.index, 100 * means["mean"], color=color, linewidth=1.5, marker="o", markersize=2.5)
         last = 100 * means["mean"].iloc[-1]
         axes.annotate(
-            COMPARED[name], (means.index[-1], last), (4, 0), textcoords="offset points", va="center", fontsize=7, color=color
+            COMPARED[name],
+            (means.index[-1], last),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+            color=color,
         )
-    axes.set(xscale="log", ylim=(0, 103), xlabel="m, rows of x", ylabel="shapes with the launched one (%)")
+    axes.set(xscale="log", ylim=(0, 103), xlabel="m, rows of x", ylabel="shapes (%)")
     axes.set_xlim(right=rows["m"].max() * 1.5)

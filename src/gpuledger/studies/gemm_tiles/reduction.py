@@ -18,6 +18,11 @@ from gpuledger.readers.kernel_tables.launches import read_launches
 #: What is compared, in words; each is a column of the data: 1 where it agrees, 0 where not, NaN where it is not known.
 COMPARED = {"same_tile": "tile", "same_waves": "waves", "same_choice": "whether k is split", "same_split": "split of k"}
 
+#: The tiles that NVIDIA's guide names as cuBLAS's, in either order (Matrix Multiplication Background, 2.3).
+LISTED = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
+#: Blocks of kernels that take one tile after the other that an SM holds at once, at most.
+_RESIDENT = 2
+
 
 def reduce(case: Case) -> CaseResult:
     """Tell how often the model's tile, split of k and waves are those that were launched.
@@ -57,13 +62,10 @@ def reduce(case: Case) -> CaseResult:
         _add(result, frame[frame["group"] == group], suffix(group))
     result.add("finding", _finding(result, groups_of(frame)[0]), "text")
     result.provenance = {
+        "label": f"{case.label}; the model's tiles are predicted",
         "inputs": [*describe_data_sheets([gpu], case.dataset.folder), describe_constants(dict.fromkeys(sources))],
     }
     return result
-
-
-#: Blocks of such kernels that an SM holds at once, at most.
-_RESIDENT = 2
 
 
 def groups_of(frame: pd.DataFrame) -> list[str]:
@@ -104,6 +106,9 @@ def _add(result: CaseResult, rows: pd.DataFrame, end: str) -> None:
     result.add(f"shapes{end}", len(rows), "shape")
     result.add(f"kernels{end}", rows["kernel"].nunique(), "kernel")
     result.add(f"tiles{end}", rows.groupby(["tile_m", "tile_n"]).ngroups, "tile")
+    sides = np.sort(rows[["tile_n", "tile_m"]].to_numpy(), axis=1)[:, ::-1]
+    listed = (sides[:, None] == np.array(LISTED)).all(axis=2).any(axis=1)
+    result.add(f"listed_tiles_percent{end}", 100 * float(listed.mean()), "%")
     result.add(f"most_blocks{end}", int(rows["most_blocks"].max()), "block")
     whole = rows[~rows["split"]]
     fits = whole["blocks"] == whole[["tiles", "most_blocks"]].min(axis=1)
@@ -125,7 +130,7 @@ def _finding(result: CaseResult, group: str) -> str:
     end = suffix(group)
     tile, waves, choice = (result[f"same_{name}_percent{end}"] for name in ("tile", "waves", "choice"))
     return (
-        f"For {result[f'shapes{end}']:,} {group} shapes cuBLAS launches {result[f'tiles{end}']} tiles on {result['gpu']}; "
-        f"the time model has the same tile for {tile:.0f} % of them, as many waves for {waves:.0f} %, and knows for "
-        f"{choice:.0f} % whether k is split"
+        f"For {result[f'shapes{end}']:,} {group} shapes cuBLAS launches {result[f'tiles{end}']} tiles on "
+        f"{result['gpu']}; the time model has the same tile for {tile:.0f} % of them, as many waves for {waves:.0f} %, "
+        f"and knows for {choice:.0f} % whether k is split"
     )
