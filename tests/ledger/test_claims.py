@@ -131,6 +131,36 @@ def test_a_simulation_is_by_construction_and_settles_nothing():
     assert verdicts(claim(), model, outcome(q=3), web=1) == [["published", EXACT, ""], ["model", BY_CONSTRUCTION, ""]]
 
 
+def recorded(name, **quantities):
+    made = outcome("mine", kind="recorded", **quantities)
+    made.record["device"] = {"name": name}
+    return made
+
+
+def test_another_gpu_can_confirm_but_not_contradict():
+    of = claim(gpu=["A100"], needs="GPU")
+    why = "recorded on NVIDIA H200; published of A100"
+    assert verdicts(of, recorded("NVIDIA H200", q=4)) == [["mine", NEEDS_GPU, why]]
+    assert verdicts(of, recorded("NVIDIA H200", q=3)) == [["mine", EXACT, ""]]
+    assert verdicts(of, recorded("NVIDIA A100-SXM4-80GB", q=4)) == [["mine", DIFFERS, ""]]
+    assert verdicts(of, recorded("NVIDIA RTX A1000", q=4))[0][1] == NEEDS_GPU
+    assert verdicts(claim(), recorded("NVIDIA H200", q=4)) == [["mine", DIFFERS, ""]]
+    unnamed = outcome("mine", kind="recorded", q=4)
+    assert verdicts(of, unnamed) == [["mine", DIFFERS, ""]], "of no known GPU: nothing excuses it"
+    found = verdicts(claim(gpu=["A100"], cannot_be_checked="lost"), recorded("NVIDIA H200", q=4))
+    assert found == [["mine", NEEDS_GPU, why], ["", UNCHECKABLE, "lost"]]
+    unnamed.record["inputs"] = [{"device": "NVIDIA A100 80GB"}, {}]
+    assert verdicts(of, unnamed) == [["mine", DIFFERS, ""]]
+    unnamed.record["inputs"][0]["device"] = "NVIDIA H200"
+    assert verdicts(of, unnamed) == [["mine", NEEDS_GPU, why]]
+
+
+def test_a_gpu_of_the_file_holds_for_claims_that_name_none():
+    mine = recorded("NVIDIA H200", q=4)
+    content = {"gpu": ["A100"], "claims": [claim(), claim(id="any", gpu=[])]}
+    assert card(content, [mine])[["id", "verdict"]].values.tolist() == [["any", DIFFERS], ["c", NEEDS_GPU]]
+
+
 def test_what_is_fitted_to_a_value_does_not_reproduce_it():
     assert verdicts(claim(by_construction=True), outcome(q=3)) == [["published", BY_CONSTRUCTION, ""]]
     assert verdicts(claim(by_construction=True), outcome(q=4)) == [["published", DIFFERS, ""]]

@@ -277,6 +277,14 @@ def published(root):
     return reduced(case)
 
 
+def test_three_runs_of_one_process_are_numbered_each_from_its_own_start(root):
+    """As an H200 recorded them: ncu counts on from run to run."""
+    recorded = reduced(Repository.find(root).case("nvidia-h200", "flop_reconciliation", "toy_network"))
+    assert (recorded["setup_launches"], recorded["forward_launches"]) == (11, 30)
+    assert recorded.data.groupby("pass")["launch"].first().to_dict() == {"forward": 11, "backward": 41}
+    assert recorded["counts_predicted_exact"] == recorded["counts_predicted"] > 50
+
+
 def test_printed_row_numbers_tell_how_many_launches_each_run_has(published):
     assert (published["setup_launches"], published["forward_launches"]) == (11, 30)
     forward = published.data[published.data["pass"] == "forward"].set_index("launch")

@@ -122,6 +122,19 @@ def test_the_median_of_several_annotated_steps_is_taken(tmp_path):
         reduce(tmp_path, step="iteration 7")
 
 
+@pytest.mark.parametrize(("name", "found"), [("decode step", "annotation"), ("evaluation", "whole recording")])
+def test_what_initialises_a_program_is_not_part_of_its_steps(tmp_path, name, found):
+    """Steps are called so; a name that says nothing may be of something else than the loop."""
+    recording = Recording()
+    recording.kernel("distribution_elementwise_grid_stride_kernel", 5000.0)
+    for _ in range(2):
+        begin = recording.now
+        recording.kernel("gemm", 20.0)
+        recording.host("user_annotation", name, begin, recording.now - begin)
+    recording.write(tmp_path)
+    assert reduce(tmp_path)["step_found_by"] == found
+
+
 def test_steps_inside_of_one_annotation_are_found(tmp_path):
     recording = Recording()
     outer = recording.now
@@ -363,8 +376,16 @@ def test_any_text_for_shapes_is_refused_or_read(text):
         ("aten::mean", "[[10, 4], [], [], []]", "['float', '', '', '']", 160, 40),
         ("aten::index_select", "[[1000, 4], [], [10]]", "['c10::BFloat16', 'Scalar', 'long int']", 80, 80),
         ("aten::gather", "[[1000, 4], [], [10, 4]]", "['c10::BFloat16', 'Scalar', 'long int']", 80, 80),
+        (
+            "aten::index_copy_", "[[16, 8, 2048, 128], [], [1], [16, 8, 1, 128]]",
+            "['c10::BFloat16', 'Scalar', 'long int', 'c10::BFloat16']", 32768, 32768,
+        ),
+        (
+            "aten::index_put_", "[[1000, 4], [[10]], [10, 4], []]",
+            "['c10::BFloat16', 'TensorList', 'c10::BFloat16', 'Scalar']", 80, 80,
+        ),
     ],
-)
+)  # fmt: skip
 def test_traffic_of_operators(operator, shapes, types, read, write):
     rows = pd.DataFrame({"kernel_class": ["copy"], "operator": [operator], "shapes": [shapes], "types": [types]})
     assert kernels_of_shapes(rows, "bf16")[["read_bytes", "write_bytes"]].iloc[0].tolist() == [read, write]

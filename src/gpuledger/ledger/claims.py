@@ -125,7 +125,7 @@ def scorecard(
             found = [outcome for outcome in outcomes if (outcome.study, outcome.case) == (study, claim["case"])]
             present = {outcome.dataset for outcome in found}
             absent = [name for name in (downloads or {}).get(f"{study}/{claim['case']}", ()) if name not in present]
-            rows += _claim_rows(study, claim, found, absent)
+            rows += _claim_rows(study, {"gpu": content.get("gpu", []), **claim}, found, absent)
         rows += [_source_error_row(study, error, outcomes) for error in content.get("source_errors", [])]
     rows.sort(key=_place)
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
@@ -174,9 +174,11 @@ def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], absent: lis
     }
     having = [outcome for outcome in outcomes if outcome.get(claim["quantity"])]
     rows = [base | _compared(claim, outcome) for outcome in having]
-    if all(outcome.record["kind"] == "simulated" for outcome in having):
-        # A simulation settles nothing.
+    if all(o.record["kind"] == "simulated" or row["verdict"] == NEEDS_GPU for o, row in zip(having, rows, strict=True)):
+        # A simulation settles nothing, nor does what another GPU has instead.
         opened = _open(claim, absent)
+        if opened.get("verdict") == NEEDS_GPU and any(row["verdict"] == NEEDS_GPU for row in rows):
+            opened = {}
         if not rows and not opened:
             names = " and ".join(outcome.dataset for outcome in outcomes)
             why = f"no {claim['quantity']} in {names}" if names else f"no dataset has a case {claim['case']}"
@@ -204,11 +206,24 @@ def _compared(claim: Mapping, outcome: Outcome) -> dict:
         return row | {"verdict": DIFFERS, "why": why}
     verdict, relative = compare(claim, entry["value"])
     kind = outcome.record["kind"]
+    if verdict == DIFFERS and (there := _other_gpu(claim, outcome.record)):
+        why = f"recorded on {there}; published of {' or '.join(claim['gpu'])}"
+        return row | {"verdict": NEEDS_GPU, "relative_difference": relative, "why": why}
     if verdict != DIFFERS and (kind == "simulated" or claim.get("by_construction")):
         verdict = BY_CONSTRUCTION
     elif verdict != DIFFERS and kind == "published" and claim.get("input"):
         verdict = TYPED
     return row | {"verdict": verdict, "relative_difference": relative}
+
+
+def _other_gpu(claim: Mapping, record: Mapping) -> str:
+    """Return the GPU of a recording if it is none of those that a claim is of: it can confirm, but not contradict."""
+    devices = {(record.get("device") or {}).get("name"), *(entry.get("device") for entry in record.get("inputs", ()))}
+    names = sorted(filter(None, devices))
+    if not claim.get("gpu") or record["kind"] in ("published", "simulated"):
+        return ""
+    known = any(re.search(rf"\b{re.escape(gpu)}\b", name) for gpu in claim["gpu"] for name in names)
+    return "" if known else ", ".join(names)
 
 
 def _open(claim: Mapping, absent: list[str]) -> dict:

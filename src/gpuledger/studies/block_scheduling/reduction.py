@@ -166,6 +166,11 @@ def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: tuple[np.ndarray, np
     result.add("kernel_cycles", kernel, "cycle")
     result.add("slot_cycles", per_slot.mean(), "cycle")
     result.add("slot_to_kernel_percent", 100 * per_slot.mean() / max(kernel, 1), "%")
+    # How fast blocks arrive, and where: a GPU can be slower at starting blocks than SMs at running them.
+    result.add("blocks_per_sm_min", sms["blocks"].min(), "block")
+    result.add("blocks_per_sm_max", sms["blocks"].max(), "block")
+    result.add("cycles_per_block", (sms["span_cycles"] / sms["blocks"]).mean(), "cycle")
+    result.add("blocks_per_cycle", (sms["blocks"] / sms["span_cycles"].clip(lower=1)).sum(), "block/cycle")
     # Cycles per SM are summed over its slots, and so can exceed the kernel's; these are comparable with it.
     each = (sms["scheduling_cycles"] / sms["resident_blocks"]).mean()
     result.add("scheduling_cycles_per_slot", each, "cycle")

@@ -34,16 +34,17 @@ def read_run(path: str | Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per launch, in order: ``launch`` (its ID, or its number from 0 if the IDs do not increase), ``kernel,
-        grid, block, grid_blocks`` and the columns of :func:`read_counters`.
+        One row per launch, in order: ``launch`` (its ID less the first one, or its number from 0 if the IDs do not
+        increase), ``kernel, grid, block, grid_blocks`` and the columns of :func:`read_counters`.
     """
     report, counted = read_counters(path)
     table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
     table = pd.concat([table, counted], axis=1).reset_index(drop=True)
-    # IDs skip launches that a grouped table does not list by themselves; files of several runs start anew at 0.
+    # IDs skip launches that a grouped table does not list by themselves, and count on from run to run of one process;
+    # files of several runs start anew at 0.
     ids = report.launches["id"].astype("Int64").reset_index(drop=True)
-    numbered = ids.notna().all() and ids.is_monotonic_increasing and ids.is_unique
-    table.insert(0, "launch", ids.astype("int64") if numbered else table.index)
+    numbered = len(ids) and ids.notna().all() and ids.is_monotonic_increasing and ids.is_unique
+    table.insert(0, "launch", (ids - ids.iloc[0]).astype("int64") if numbered else table.index)
     return table
 
 

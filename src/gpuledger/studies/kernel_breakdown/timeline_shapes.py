@@ -29,6 +29,8 @@ _PRODUCTS = re.compile(r"(?:^|::)_?(?:scaled_)?(addmm|mm|bmm|baddbmm|matmul|line
 _REDUCTIONS = re.compile(r"::(mean|sum|prod|all|any|max|min|amax|amin|argmax|argmin|norm|var|std|logsumexp)$")
 _WRITES = re.compile(r"::(fill_|zero_|arange|full|ones|zeros|uniform_|normal_|random_|exponential_)$")
 _PICKS = re.compile(r"::(index_select|gather|embedding|index|take)$")
+#: These write into parts of their first input, as many values as their last tensor has.
+_PUTS = re.compile(r"::_?(index_copy|index_add|index_put|index_put_impl|scatter|scatter_add|put)_?$")
 _ELEMENTWISE = frozenset({"elementwise", "copy", "fill", "reduce", "index", "norm", "embedding", "quantize", "softmax"})
 #: Digits of a dimension: hostile traces have dimensions without end.
 _LARGEST = 2**40
@@ -116,6 +118,11 @@ def _traffic(operator: str, shapes: str, types: str, default: int) -> tuple[int,
         row = 1 if operator.endswith(("::gather", "::take")) else math.prod(read_shapes(shapes)[0][1:])
         picked = inputs[-1][0] * row
         return picked, picked * inputs[0][1], picked * inputs[0][1]
+    if _PUTS.search(operator):
+        if len(inputs) < 2:
+            return None
+        put, size = max(inputs[1:])
+        return put, put * size, put * inputs[0][1]
     if _REDUCTIONS.search(operator):
         return largest, read, max(largest // max(read_shapes(shapes)[0][-1:] or (1,)), 1) * width
     if not operator.startswith(("aten::", "_C")):

@@ -112,14 +112,21 @@ def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tu
     moment = launch if np.isfinite(launch).any() else rows["start_s"].to_numpy(float)
     time = rows["duration_s"].where((rows["kind"] == "kernel") & np.isfinite(moment), 0.0).to_numpy()
     best, names = _most_busy(ranges, moment, time)
-    if best is None or (wanted is None and time[best >= 0].sum() <= 0.5 * time.sum()):
+    if best is None:
         return None, []
-    if len(np.unique(best[best >= 0])) == 1:
+    inside = best >= 0
+    whole = np.ones(len(best), bool)
+    if len(np.unique(best[inside])) > 1 and all(_STEPS.search(names[step]) for step in np.unique(best[inside])):
+        # What runs before the first step and after the last, such as initialising weights, is no part of the loop.
+        whole = (moment >= moment[inside].min()) & (moment <= moment[inside].max())
+    if wanted is None and time[inside].sum() <= 0.5 * time[whole].sum():
+        return None, []
+    if len(np.unique(best[inside])) == 1:
         # One annotation around several steps.
-        inside = ranges[ranges["name"].str.contains(_STEPS) & ~ranges["name"].isin(names)]
-        inner, inner_names = _most_busy(inside, np.where(best >= 0, moment, np.nan), time)
+        within = ranges[ranges["name"].str.contains(_STEPS) & ~ranges["name"].isin(names)]
+        inner, inner_names = _most_busy(within, np.where(inside, moment, np.nan), time)
         several = inner is not None and len(np.unique(inner[inner >= 0])) > 1
-        if several and time[inner >= 0].sum() > 0.8 * time[best >= 0].sum():
+        if several and time[inner >= 0].sum() > 0.8 * time[inside].sum():
             return inner, inner_names
     return best, names
 

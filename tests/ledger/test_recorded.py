@@ -1,0 +1,121 @@
+"""What docs/RECORDED.md says of an H200 is what the tracked summaries hold."""
+
+import json
+
+import pytest
+from own_cases import reduced
+
+from gpuledger.ledger.datasets import Repository
+from gpuledger.studies.block_scheduling import parts
+
+H200, SIMULATED = "nvidia-h200", "simulated"
+BLOCKS, NORM = "block_scheduling/zeros_4096", f"{H200}/normalization_roofline/measured"
+TOY, DECODE = f"{H200}/flop_reconciliation/toy_network", "nvidia-h200-decode/kernel_breakdown/eager"
+SAID = [
+    (TOY, "counts", 1, "of {} counts 57"),
+    (TOY, "counts_predicted_exact", 1, "all {} exactly"),
+    (TOY, "counts_explained", 1, "{} more are explained"),
+    (f"{H200}/warp_scheduling/fig17b", "tail_ratio", 100, "| {:.1f} %, with a kernel of our own"),
+    (f"{H200}/warp_scheduling/fig13cd", "speed_gain_percent", 1, "| by {:.0f} %; 77 %"),
+    (f"{H200}/warp_scheduling/fig13cd", "tied_percent", 1, "{:.0f} % of the changes of speed"),
+    (f"{H200}/warp_scheduling/fig13cd", "tied_by_chance_percent", 1, "by chance it would be {:.0f} %"),
+    (f"{H200}/warp_scheduling/fig13cd", "sped_up_percent", 1, "real ones {:.0f} % changed speed"),
+    (f"{H200}/warp_scheduling/fig13cd", "blocks_followed", 1, "of {} real ones"),
+    (f"{SIMULATED}/warp_scheduling/fig13cd", "sped_up_percent", 1, "In the simulation {:.0f} % of the blocks"),
+    (NORM, "speedup_over_torch_cold_geometric_mean", 1, "| {:.1f} times (geometric mean of 13 shapes"),
+    (NORM, "speedup_over_torch_cold_shapes", 1, "mean of {} shapes"),
+    (NORM, "dram_roof", 1e-12, "| {:.2f} TB/s, 88 %"),
+    (NORM, "dram_roof_data_sheet_percent", 1, "TB/s, {:.0f} % of the data sheet"),
+    (f"{SIMULATED}/normalization_roofline/model_h200", "dram_roof", 1e-12, "about {:.1f} TB/s (simulated)"),
+    (f"{SIMULATED}/normalization_roofline/model_h200", "large_cold_copy_min_percent", 1, "kernel {:.0f} % of a copy"),
+    (NORM, "one_pass_8192x8192_cold_copy_percent", 1, "fp32: {:.0f} to 95 %"),
+    (NORM, "one_pass_65536x1024_cold_copy_percent", 1, "to {:.0f} % with"),
+    (NORM, "one_pass_4096x32768_cold_copy_percent", 1, "but {:.0f} % at 32,768"),
+    (NORM, "one_pass_1024x131072_cold_copy_percent", 1, "{:.0f} % at 131,072"),
+    (NORM, "one_pass_16384x1023_cold_copy_percent", 1, "and {:.0f} to 76 % where"),
+    (NORM, "one_pass_16384x4095_cold_copy_percent", 1, "to {:.0f} % where rows"),
+    (f"{NORM}_fp16", "large_cold_copy_min_percent", 1, "fp16 {:.0f} to"),
+    (f"{NORM}_fp16", "large_cold_copy_max_percent", 1, "fp16 65 to {:.0f} %"),
+    (f"{NORM}_bf16", "large_cold_copy_min_percent", 1, "bf16 {:.0f} to"),
+    (f"{NORM}_bf16", "large_cold_copy_max_percent", 1, "bf16 58 to {:.0f} %"),
+    (NORM, "launch_floor", 1e-3, "takes {:.2f} µs, not 1.5"),
+    (NORM, "liger_layer_16384x1024_cold_copy_percent", 1, "1,024 to 8,192 ({:.0f} to"),
+    (NORM, "liger_layer_65536x1024_cold_copy_percent", 1, "(96 to {:.0f} %)"),
+    (NORM, "torch_nn_131072x128_cold_copy_percent", 1, "LayerNorm reaches {:.0f} to"),
+    (NORM, "torch_nn_16384x4096_cold_copy_percent", 1, "reaches 17 to {:.0f} %"),
+    (DECODE, "predicted_kernel_time", 1e3, "predicted to take {:.2f} ms"),
+    (DECODE, "matched_percent", 1, "({:.0f} % of them covered)"),
+    (DECODE, "matched_kernel_time", 1e3, "| these took {:.2f} ms"),
+    (f"{SIMULATED}/{BLOCKS}", "gap_cycles_mean", 1, "(mean {:.0f})"),
+    (f"{SIMULATED}/{BLOCKS}", "lost_percent", 1, "so that {:.1f} % of the slots"),
+    (f"{H200}/{BLOCKS}", "gap_cycles_mean", 1, "gaps of {:,.0f}:"),
+    (f"{H200}/{BLOCKS}", "lost_percent", 1, ": {:.1f} % of the slots"),
+    (f"{H200}/{BLOCKS}", "cycles_per_block", 1, "every {:.0f} cycles, all"),
+    (f"{H200}/{BLOCKS}", "blocks_per_cycle", 1, "all of them {:.2f} per cycle"),
+    (f"{H200}/{BLOCKS}", "gap_free_time_saving_percent", 1, "By the gaps, {:.0f} %"),
+    (f"{H200}/{BLOCKS}", "persistent_saving_percent", 1, "saves {:.0f} %, memset"),
+    (f"{H200}/{BLOCKS}", "memset_saving_percent", 1, "memset {:.0f} %"),
+    *(
+        (f"{dataset}/warp_scheduling/{case}", "tail_ratio", 100, form)
+        for dataset, case, form in (
+            (H200, "fig13a", "slowest warp is {:.1f} % behind"),
+            ("published", "fig13a", "(published {:.1f} %, simulated 9.6 %)"),
+            (SIMULATED, "fig13a", "simulated {:.1f} %), with"),
+            (H200, "fig13b", "shared blocks {:.1f} %"),
+            ("published", "fig13b", "(published {:.1f} %, simulated 25.2 %)"),
+            (SIMULATED, "fig13b", "simulated {:.1f} %). The"),
+            (H200, "fig17a", "Exclusive GEMM blocks: {:.1f} %"),
+            ("published", "fig17a", "(published {:.1f} %, simulated 2.9 %)"),
+            (SIMULATED, "fig17a", "simulated {:.1f} %)."),
+            ("published", "fig17b", "tail of {:.1f} % (published)"),
+        )
+    ),
+    (f"{H200}/dmat/fig1", "key_bursts", 1, "shows {} and 8"),
+    (f"{H200}/dmat/fig1", "value_bursts", 1, "9 and {} bursts"),
+    (f"{H200}/dmat/fig1", "query_last_touch", 1, "first {:.1f} % of the cycles"),
+    (f"{SIMULATED}/dmat/fig1", "query_last_touch", 1, "(simulated {:.1f} %)"),
+    (f"{SIMULATED}/dmat/fig1", "key_bursts", 1, "simulated in {} stripes"),
+]
+
+
+@pytest.fixture(scope="module")
+def page(root):
+    return " ".join((root / "docs/RECORDED.md").read_text("utf-8").replace("**", "").split())
+
+
+@pytest.mark.parametrize(("folder", "quantity", "factor", "form"), SAID)
+def test_the_page_says_what_is_tracked(root, page, folder, quantity, factor, form):
+    summary = json.loads((root / "results" / folder / "summary.json").read_text("utf-8"))
+    value = summary[quantity]["value"]
+    words = form.format(value if factor == 1 else factor * value)
+    assert words in page, f"docs/RECORDED.md does not have '{words}'"
+
+
+def test_two_groups_of_sms_get_a_quarter_and_three_quarters_of_the_blocks(root, page):
+    """As if each of eight GPCs, two with 18 SMs and six with 16, got the same number."""
+    sms, _, _ = parts(reduced(Repository.find(root).case(H200, *BLOCKS.split("/"))).data)
+    more, fewer = (sms.loc[chosen, "blocks"] for chosen in (sms["blocks"] > 243, sms["blocks"] < 243))
+    assert f"{len(more)} SMs got {more.min()} to {more.max()} blocks each" in page
+    assert f"{len(fewer)} SMs {fewer.min()} to {fewer.max()}" in page
+    assert (len(more), len(fewer)) == (6 * 16, 2 * 18)
+    assert fewer.sum() / sms["blocks"].sum() == pytest.approx(2 / 8, rel=0.01)
+
+
+def test_the_cost_of_probes_is_as_said(root, page):
+    rows = json.loads((root / f"results/{H200}/kernel_overhead/table2/summary.json").read_text("utf-8"))
+    cost = {name: 100 * (entry["value"] - 1) for name, entry in rows.items() if name.endswith("_slowdown")}
+    light = [value for name, value in cost.items() if "dmat" not in name and "progress" not in name]
+    assert f"cost {min(light):.1f} to {max(light):.1f} %" in page
+    progress = sorted(value for name, value in cost.items() if "progress" in name)
+    assert f"costs {progress[0]:.0f} % in attention and {progress[1]:.0f} % in a GEMM" in page
+    assert f"costs {cost['fill_dmat_slowdown']:.0f} % (fill) to {cost['gemm_2048_dmat_slowdown']:.0f} % (GEMM)" in page
+
+
+def test_the_step_of_the_model_is_predicted_as_said(root):
+    step = reduced(Repository.find(root).case("nvidia-h200-decode", "kernel_breakdown", "eager")).data
+    sums = step[step["kind"] == "kernel"].groupby("role")[["duration_s", "predicted_s"]].sum()
+    ratio = sums["predicted_s"] / sums["duration_s"]
+    products = [name for name in ratio.index if name.endswith(("proj", "head"))]
+    assert len(products) == 5 and (ratio[products] - 1).abs().max() < 0.06
+    assert ratio["decode_attention"] == pytest.approx(1.32, abs=0.005)
+    assert (1 / ratio[["attn_norm", "ffn_norm"]]).tolist() == pytest.approx([2.7, 2.7], abs=0.05)
