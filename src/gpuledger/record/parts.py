@@ -73,6 +73,7 @@ PARTS = {
     for part in (
         _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 290, resumable=True),
         _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 30),
+        _apart("gemm", "cuBLAS's kernels for matrix multiplications", ("torch",), 30, resumable=True),
         _counted("counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches),
         _apart("probes", "traces of probed kernels", ("nvrtc",), 150, resumable=True),
         _sweep("gpt2", "GPT-2, 12 heads, forward pass"),
