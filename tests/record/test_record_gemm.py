@@ -1,4 +1,4 @@
-"""The part gemm: its shapes, rows from a profiler's events, and a recording with a stand-in for PyTorch that resumes."""
+"""The part gemm: its shapes, rows from a profiler's events, and a resumed recording with a stand-in for PyTorch."""
 
 import csv
 import json
