@@ -73,7 +73,7 @@ def test_a_split_that_the_grid_does_not_tell_is_not_compared(case):
 
 
 def test_grids_of_the_tracked_recording_are_tiles_in_whole_clusters():
-    """Of 43,872 launches without a split every grid is what its name says: which of the two tiles is n's is no guess."""
+    """Of 43,872 launches without a split every grid is what its name says, so that it is no guess which tile is n's."""
     found, unnamed = read_launches(ROOT / "traces/nvidia-h200-gemm/gemm.parquet")
     assert (len(found), unnamed) == (54169, 0)
     whole = found[~found["split"]]
