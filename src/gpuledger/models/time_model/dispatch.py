@@ -56,7 +56,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuledger.models.time_model import cublas, flashinfer_fp4, layout_cost
-from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of, stacked
+from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of, nvjet_tiles, stacked
 from gpuledger.models.time_model.wave_fill import RULES, tiles_of
 from gpuledger.readers.gpus import Gpu
 
@@ -314,7 +314,8 @@ def candidates(
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
-        tiles = generation.tiles().astype(float)
+        own = key[1] == "sm90" and name in FREE[1:]
+        tiles = (nvjet_tiles(operand_bytes) if own else generation.tiles()).astype(float)
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
         held = np.maximum(1.0, _HELD / tiles.prod(axis=1, keepdims=True))
         tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held, np.zeros((len(tiles), 1))])
