@@ -326,8 +326,8 @@ def candidates(
         of_cublas = name in (ANY, cublas.NAME) and operand_bytes == 2
         newer = of_cublas and name == cublas.NAME
         chosen = cublas.Choice(tiles, first, last)
-        if of_cublas:
-            chosen = cublas.choice(key[1], newer, tiles, (m, n, k), single, gpu.sms)
+        if of_cublas or own:
+            chosen = cublas.choice(key[1], newer or own, tiles, (m, n, k), single, gpu, operand_bytes)
         # Chosen with held-back errors in sight, on data centre Blackwell.
         large = key[1] == "sm100" and name in FREE[1:]
         return Candidates(

@@ -86,7 +86,7 @@ def _search(
             whole = down * across * many
             outside = 0.0
             if not free:
-                outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
+                outside = g.outside * (down * tile_m - rows) * across / wide * many * depth * g.operand
             area = tile_m * tile_n
             held = together[j]
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
