@@ -98,7 +98,7 @@ def test_tables_and_panels_hold_what_was_launched(case):
     mesh = draw_map(left, rows)
     assert len(left.texts) == 8 and np.nanmax(mesh.get_array()) == 100
     draw_agreement(right, rows)
-    assert len(right.lines) == 3
+    assert len(right.lines) == 4
     plt.close(figure)
 
 

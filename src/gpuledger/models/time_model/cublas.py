@@ -40,8 +40,9 @@ LONG = 8192.0
 _FEW_ROWS = 16
 # Generations whose warps multiply out of registers.
 _BY_WARPS = ("sm80", "sm89", "sm120")
-# On an H200, by the bandwidth of its DRAM: columns of the few rows, and bytes of a row that two parts need.
-_FAST_DRAM, _TURNED, _PARTS = 4.5e12, (512, 768, 1024, 1536), 2 * 20 * 128
+# On an H200, known by the bandwidth of its DRAM, what few rows with more than `_NARROW` columns have: up to so many
+# columns, tiles of 64 rows and so many columns, in clusters of so many. And bytes of a row that two parts need.
+_FAST_DRAM, _NARROW, _TURNED, _PARTS = 4.5e12, 512, ((768, 8, 4), (1024, 8, 2), (1536, 16, 4)), 2 * 20 * 128
 # On an A100: k from which, and up to which, large tiles are kept; k of the few rows with 256 columns; elements of the
 # results, and the k that they have at least.
 _KEPT, _WIDE, _SMALL, _LEAST = (128, 6144), (512, 1024), 48 * 1024, 256.0
@@ -89,7 +90,7 @@ def choice(
     gpu: Gpu,
     operand_bytes: float = 2.0,
 ) -> Choice:
-    """Return the tiles that cuBLAS chooses from in 16 bits.
+    """Return the tiles that cuBLAS chooses from in 16 bits, and on Hopper in fp8.
 
     Parameters
     ----------
@@ -103,6 +104,8 @@ def choice(
         m, n, k.
     single : bool array of shape (shapes,), or bool
         Whether it is no batch of products.
+    operand_bytes : float
+        1 of Hopper's products in fp8.
     """
     m, n, k = sizes
     first = np.zeros(len(m), np.int64)
@@ -117,12 +120,10 @@ def choice(
         return Choice(tiles, first, np.where(slow, first + 1, last))
     last = np.full(len(m), len(tiles))
     if newer and generation == "sm90" and gpu.dram_bytes_per_s > _FAST_DRAM:
-        turned = _turned(m, n, k * operand_bytes) & single
-        least, narrow, middle, wide = _TURNED
-        which = last + np.where(n > middle, 2, n > narrow)
-        step = tiles[0, 2]
-        tiles = np.vstack([tiles, *((64, columns, step, 1, across, 1, 0) for columns, across in ((8, 4), (8, 2), (16, 4)))])
-        return Choice(tiles, np.where(turned, which, first), np.where(turned, which + 1, last))
+        which = np.where(single, _turned(m, n, k * operand_bytes), -1)
+        turned = [(64, columns, tiles[0, 2], 1, across, 1, 0) for _, columns, across in _TURNED]
+        found = which >= 0, last + which
+        return Choice(np.vstack([tiles, turned]), np.where(*found, first), np.where(found[0], found[1] + 1, last))
     if newer and generation in _BY_WARPS:
         tiles = np.vstack([tiles, _VECTOR])
         last += (m == 1) & (n * k <= _VECTOR_MOST) & single
@@ -138,10 +139,10 @@ def choice(
 
 
 def _turned(m: np.ndarray, n: np.ndarray, row_bytes: np.ndarray) -> np.ndarray:
-    """Return which products of few rows get tiles of 64 rows on an H200."""
-    least, narrow, _, wide = _TURNED
-    rows = (m < 8) | ((m < 16) & (m != 8) & (n <= narrow))
-    return rows & (n > least) & (n <= wide) & (row_bytes <= _PARTS)
+    """Return which of `_TURNED` products have on an H200, -1 for none."""
+    which = np.searchsorted([most for most, _, _ in _TURNED], n)
+    rows = (m < 8) | ((m < 16) & (m != 8) & (which == 0))
+    return np.where(rows & (n > _NARROW) & (which < len(_TURNED)) & (row_bytes <= _PARTS), which, -1)
 
 
 def _slow(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:

@@ -13,8 +13,13 @@ from gpuledger.studies.gemm_tiles.tables import tile_names
 #: From no shape with the model's tile to all.
 _SHADES = LinearSegmentedColormap.from_list("agreement", ["#FFFFFF", figures.BLUE])
 #: Colours of what is compared; a line is drawn for so many shapes at least.
-_COLOURS = {"same_choice": figures.GREY, "same_waves": figures.SKY, "same_tile": figures.BLUE}
-_LEAST = 20
+_COLOURS = {
+    "same_choice": figures.GREY,
+    "same_waves": figures.SKY,
+    "same_tile": figures.BLUE,
+    "ruled_tile": figures.GREEN,
+}
+_LEAST, _APART = 20, 7  # and names beside its end are so far apart (%)
 
 
 def draw_map(axes: Axes, rows: pd.DataFrame) -> QuadMesh:
@@ -63,21 +68,19 @@ def figures_of(power: int) -> str:
 
 
 def draw_agreement(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw how often the model agrees, over m."""
+    """Draw how often the model agrees, and the rule, over m."""
     powers = 2.0 ** np.round(np.log2(rows["m"]))
+    ends = {}
     for name, color in _COLOURS.items():
         means = rows[name].groupby(powers).agg(["mean", "count"])
-        means = means[means["count"] >= min(_LEAST, means["count"].max())]
-        axes.plot(means.index, 100 * means["mean"], color=color, linewidth=1.5, marker="o", markersize=2.5)
-        last = 100 * means["mean"].iloc[-1]
-        axes.annotate(
-            COMPARED[name],
-            (means.index[-1], last),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7,
-            color=color,
-        )
+        means = means[means["count"] >= min(_LEAST, max(means["count"].max(), 1))]
+        if len(means):
+            axes.plot(means.index, 100 * means["mean"], color=color, linewidth=1.5, marker="o", markersize=2.5)
+            ends[name] = means.index[-1], 100 * means["mean"].iloc[-1]
+    low = -np.inf
+    for name, (at, last) in sorted(ends.items(), key=lambda end: end[1][1]):
+        low = max(last, low + _APART)
+        place = {"xytext": (1.6 * at, low), "va": "center", "fontsize": 7}
+        axes.annotate(COMPARED[name], (at, last), **place, color=_COLOURS[name])
     axes.set(xscale="log", ylim=(0, 103), xlabel="m, rows of x", ylabel="shapes (%)")
     axes.set_xlim(right=rows["m"].max() * 1.5)

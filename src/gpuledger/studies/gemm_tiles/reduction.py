@@ -12,11 +12,20 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model import Constants, constants_of, gemm_plan, held_back
 from gpuledger.models.time_model.constants import describe_constants, read_table
 from gpuledger.models.time_model.dispatch import ANY, FREE
+from gpuledger.models.time_model.gemm import OPERAND_BYTES
+from gpuledger.models.time_model.launched_tile import launched_tile
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
 from gpuledger.readers.kernel_tables.launches import read_launches
 
 #: What is compared, in words; each is a column of the data: 1 where it agrees, 0 where not, NaN where it is not known.
-COMPARED = {"same_tile": "tile", "same_waves": "waves", "same_choice": "whether k is split", "same_split": "split of k"}
+COMPARED = {
+    "same_tile": "tile",
+    "same_waves": "waves",
+    "same_choice": "whether k is split",
+    "same_split": "split of k",
+    "ruled_tile": "tile, by a rule",
+    "ruled_waves": "waves, by a rule",
+}
 
 #: The tiles that NVIDIA's guide names as cuBLAS's, in either order (Matrix Multiplication Background, 2.3).
 LISTED = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
@@ -28,14 +37,15 @@ def reduce(case: Case) -> CaseResult:
     """Tell how often the model's tile, split of k and waves are those that were launched.
 
     Nothing is fitted. The model's constants are the table's for kernels of that GPU and precision that choose freely;
-    the tile of a shape is its choice among those of its generation, whatever the time.
+    the tile of a shape is the one with which the model's time is shortest. The rule is that of
+    :mod:`gpuledger.models.time_model.launched_tile`, for Hopper and where k was left whole.
 
     Returns
     -------
     CaseResult
         Data: those of :func:`gpuledger.readers.kernel_tables.launches.read_launches`, ``predicted_tile_m,
         predicted_tile_n, predicted_split_k, predicted_waves, predicted_s, held_back`` (of the model's fits), and the
-        keys of `COMPARED`.
+        keys of `COMPARED`; ``ruled_tile_m, ruled_tile_n``, the rule's tile.
     """
     known = with_built_in(read_gpus(case.path("hardware")) if "hardware" in case.inputs else {})
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
@@ -50,11 +60,12 @@ def reduce(case: Case) -> CaseResult:
         plan = gemm_plan(gpu, constants, *(rows[size].to_numpy() for size in "mnk"), precision=str(precision))
         names = ["tile_m", "tile_n", "split_k", "waves"]
         plan = plan[names].add_prefix("predicted_").assign(predicted_s=plan["time_s"].map(lambda s: float(f"{s:.6g}")))
+        plan[["ruled_tile_m", "ruled_tile_n"]] = _ruled(gpu, rows, str(precision))
         parts.append(rows.join(plan.set_index(rows.index)))
         sources.append(constants.source)
     frame = pd.concat(parts).sort_index()
     frame["held_back"] = held_back(*(frame[size].to_numpy() for size in "mnk"))
-    frame = frame.assign(**_compared(frame))
+    frame = frame.assign(**_compared(frame.assign(sms=gpu.sms)))
     result = CaseResult(frame)
     result.add("gpu", gpu.title, "text")
     result.add("unnamed", unnamed, "launch")
@@ -90,15 +101,27 @@ def _constants(gpu: Gpu, precision: str) -> Constants:
     return dataclasses.replace(constants_of(gpu, precision), dispatch=ANY)
 
 
+def _ruled(gpu: Gpu, rows: pd.DataFrame, precision: str) -> np.ndarray:
+    """Return the tiles of the rule; NaN where there is none, or k is split."""
+    if gpu.architecture != "hopper" or OPERAND_BYTES[precision] not in (1, 2):
+        return np.full((len(rows), 2), np.nan)
+    tiles = launched_tile(rows["m"].to_numpy(), rows["n"].to_numpy(), float(OPERAND_BYTES[precision]), gpu.sms)
+    return np.where(rows["split"].to_numpy()[:, None], np.nan, tiles)
+
+
 def _compared(frame: pd.DataFrame) -> dict[str, np.ndarray]:
-    known = frame["split_k"].notna()
+    known, ruled = frame["split_k"].notna(), frame["ruled_tile_m"].notna()
+    tiles = [-(-frame[size] // frame[f"ruled_tile_{size}"].fillna(1)) for size in ("m", "n")]
     same = {
         "same_tile": (frame["tile_m"] == frame["predicted_tile_m"]) & (frame["tile_n"] == frame["predicted_tile_n"]),
         "same_waves": frame["waves"] == frame["predicted_waves"],
         "same_choice": frame["split"] == (frame["predicted_split_k"] > 1),
         "same_split": frame["split_k"] == frame["predicted_split_k"],
+        "ruled_tile": (frame["tile_m"] == frame["ruled_tile_m"]) & (frame["tile_n"] == frame["ruled_tile_n"]),
+        "ruled_waves": frame["waves"] == np.ceil(tiles[0] * tiles[1] / frame["sms"]),
     }
     told = {"same_tile": True, "same_waves": known, "same_choice": True, "same_split": known & frame["split"]}
+    told |= {"ruled_tile": ruled, "ruled_waves": ruled}
     return {name: np.where(told[name], values.astype(float), np.nan) for name, values in same.items()}
 
 
@@ -118,6 +141,9 @@ def _add(result: CaseResult, rows: pd.DataFrame, end: str) -> None:
     result.add(f"predicted_split_percent{end}", predicted, "%")
     for name in COMPARED:
         result.add(f"{name}_percent{end}", 100 * rows[name].mean(), "%")
+    back = rows[rows["held_back"]]
+    for name in ("ruled_tile", "ruled_waves"):
+        result.add(f"{name}_held_back_percent{end}", 100 * back[name].mean(), "%")
     for size in ("m", "n"):
         same = rows[f"tile_{size}"] == rows[f"predicted_tile_{size}"]
         result.add(f"same_tile_{size}_percent{end}", 100 * float(same.mean()), "%")
@@ -128,9 +154,12 @@ def _add(result: CaseResult, rows: pd.DataFrame, end: str) -> None:
 
 def _finding(result: CaseResult, group: str) -> str:
     end = suffix(group)
+    ruled = result.get(f"ruled_tile_held_back_percent{end}", np.nan)
+    known = not (isinstance(ruled, str) or np.isnan(ruled))
+    rule = f"; where it is not, a rule of two numbers has {ruled:.0f} % of the tiles" if known else ""
     tile, waves, choice = (result[f"same_{name}_percent{end}"] for name in ("tile", "waves", "choice"))
     return (
         f"For {result[f'shapes{end}']:,} {group} shapes cuBLAS launches {result[f'tiles{end}']} tiles on "
         f"{result['gpu']}; the time model has the same tile for {tile:.0f} % of them, as many waves for {waves:.0f} %, "
-        f"and knows for {choice:.0f} % whether k is split"
+        f"and knows for {choice:.0f} % whether k is split{rule}"
     )
