@@ -55,7 +55,7 @@ class Machine(NamedTuple):
     turnover: float = 0.0
 
 
-#: Tiles of all multiplications up to which the search is interpreted in a process: loading its compiled form takes 0.7 s.
+#: Tiles of all multiplications up to which a process interprets the search: loading its compiled form takes 0.7 s.
 _FEW = 250_000
 
 

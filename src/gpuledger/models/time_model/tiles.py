@@ -50,7 +50,7 @@ def nvjet_tiles(operand_bytes: float) -> np.ndarray:
     A side is what groups of warps multiply together (64 rows of an operand each), the other any multiple of 8. Columns
     mostly have the first kind of side, and fewer tiles the other way round. The names of kernels that an H200 launched
     for 54,169 shapes say so, and that the largest has 40 Ki elements in 16 bits, half as many in 8 (dataset
-    nvidia-h200-gemm; a few rarer ones are left out).
+    nvidia-h200-gemm; 4 % of them have others, which are left out).
     """
     most = 20 * 1024 * operand_bytes
     eighths = range(8, 257, 8)
