@@ -169,7 +169,8 @@ def rows_of(events: Sequence[dict], calls: Sequence[Call], dtype: str, before: i
         How many shapes were recorded before these.
     """
     name = OPERATORS[dtype]
-    operators = [event for event in events if event.get("cat") == "cpu_op" and event["name"].startswith(name)]
+    names = name, f"{name}_out"
+    operators = [event for event in events if event.get("cat") == "cpu_op" and event["name"] in names]
     operators.sort(key=lambda event: event["ts"])
     if len(operators) != len(calls):
         problem = f"{len(operators)} operators {name} for {len(calls)} calls"
