@@ -23,7 +23,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import figures, notebooks, pages, provenance, report, tables
 from gpuledger.ledger.case_result import CaseResult, brief, settle
 from gpuledger.ledger.claims import Outcome
-from gpuledger.ledger.label_placement import place_labels
+from gpuledger.ledger.label_placement import place_labels, spread
 
 RECORD = {
     "dataset": "mine",
@@ -467,3 +467,11 @@ def test_a_logarithmic_axis_has_labels_though_it_spans_little(low, high, least):
     figures.set_magnitudes(axes.xaxis, low, high, most=5)
     labels = [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks() if low <= tick <= high]
     assert len(labels) >= least and all(labels)
+
+
+def test_labels_keep_their_order_apart_and_inside():
+    assert spread([0.9, 0.5]) == [0.9, 0.5]
+    for heights in ([1.2, 1.1, 1.0], [0.5] * 5, [0.01, 0.0, -3.0], [0.9, 0.02, 0.01]):
+        places = spread(heights)
+        assert all(one - other > 0.1499 for one, other in pairwise(places))
+        assert places[-1] > 0.069 and places[0] <= 0.9401

@@ -78,6 +78,13 @@ SAID = [
 ]
 
 
+def test_the_readme_says_the_same(root):
+    summary = json.loads((root / f"results/{H200}/{BLOCKS}/summary.json").read_text("utf-8"))
+    text = " ".join((root / "README.md").read_text("utf-8").split())
+    assert f"{summary['blocks_per_cycle']['value']:.2f} start per cycle" in text
+    assert f"kernel saves {summary['persistent_saving_percent']['value']:.0f} % of the time" in text
+
+
 @pytest.fixture(scope="module")
 def page(root):
     return " ".join((root / "docs/RECORDED.md").read_text("utf-8").replace("**", "").split())

@@ -123,6 +123,11 @@ def test_facts(name, kernel_class, tile, slices, transpose, stages, tensor_core)
         ("void gemv2T_kernel_val<int, int, float, (int)128>(T1)", "gemv"),
         ("void dot_kernel<float, 128, 0, cublasDotParams<float>>(float)", "gemv"),
         ("sgemm_largek_lds64", "gemm"),
+        # Adds the bias after it: as an H200's cuBLAS 13.1 launched it, and under its other names.
+        ("void epilogue::globalKernel<8, 32, float, float, float, 1, 1, 1>(int, int, long, T3 *)", "elementwise"),
+        ("void cublasLt::epilogue::impl::globalKernel<8, 32, float, float, float, true, true, 1>(int)", "elementwise"),
+        ("void cublasLt::globalKernel<8, 32, float>(int)", "elementwise"),
+        ("void jacobi::globalKernel<8>(int)", "other"),
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", "communication"),
         ("triton_poi_fused_add_mul_3", "elementwise"),
         ("triton_per_fused_native_layer_norm_0", "norm"),

@@ -19,7 +19,7 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
 from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run, session
-from gpuledger.record.parts import BUDGET_S, LEAST_S, PARTS
+from gpuledger.record.parts import BUDGET_S, LAUNCH_S, LEAST_COUNTED_S, LEAST_S, PARTS, PROCESS_S
 
 tools = record_fakes.tools
 #: As planned; the tests record fewer points.
@@ -70,13 +70,13 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     found = plan.make_plan("auto")
     assert found.parts == tuple(name for name, part in PARTS.items() if "nvrtc" not in part.needs)
     assert set(found.left_out) == {"normalization", "blocks", "latency", "probes", "neutrino"}
-    with pytest.raises(InputError, match=r"part normalization .* NVRTC is not installed; pip install"):
+    with pytest.raises(InputError, match=r"part blocks .* NVRTC is not installed; pip install"):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
     assert plan.make_plan("auto").parts == ("gemm",)
     assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
-    assert plan.make_plan("auto", python="/some/python").parts == ("normalization", "blocks", "gemm", "probes")
+    assert plan.make_plan("auto", python="/some/python").parts == ("blocks", "probes", "gemm", "normalization")
 
 
 @pytest.mark.parametrize(
@@ -294,6 +294,21 @@ def test_a_table_keeps_launches_and_loses_the_machine():
     assert text == '"ID","Kernel Name","a__b.sum"\n"","","inst"\n"0","k(int, float)","12"\n'
 
 
+def test_a_table_keeps_what_was_requested_and_the_launch():
+    """ncu 2025.3 prints a counter's other rollups and the machine beside what was requested."""
+    machine = ("device__attribute_warp_size", "c2clink__present", "numa__id_cpu", "nvlink__max_count")
+    launch = ("ID", "Kernel Name", "Block Size", "CC", "device__attribute_display_name", "launch__registers_per_thread")
+    added = ("a__b.avg", "a__b.max", "profiler__replayer_passes", "sm__maximum_warps_avg_per_active_cycle")
+    every = (*launch, *machine, *added, "a__b.sum")
+    text = table(("0", *every[1:]), header=every, noise="")
+    for more, kept in (({}, (*launch, "a__b.sum")), ({"unrequested": True}, (*launch, *added, "a__b.sum"))):
+        made, counted = profiler.publishable(text, ["a__b.sum"], "x.csv", **more)
+        assert made.splitlines()[0] == ",".join(f'"{name}"' for name in kept)
+        assert counted == profiler.Counted(1, ())
+        # What was written is written again as it is.
+        assert profiler.publishable(made, ["a__b.sum"], "x.csv", **more)[0] == made
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -478,6 +493,15 @@ def test_a_point_that_lacks_its_sum_is_recorded_again(tmp_path):
     assert not any(recording.Recording(tmp_path).is_made(name, "k") for name in ("a", "b"))
 
 
+@pytest.mark.parametrize("spent", ["[1]", "null", '{"counters": "long"}'])
+def test_damaged_times_of_earlier_calls_are_as_none(tmp_path, spent):
+    (tmp_path / recording.MANIFEST).write_text(f'{{"parts": {{}}, "left_out": {{}}, "points": {{}}, "spent": {spent}}}')
+    target = recording.Recording(tmp_path)
+    target.begin("counters")
+    target.leave_out("counters", "no time")
+    assert json.loads((tmp_path / recording.MANIFEST).read_text())["spent"].keys() == {"counters"}
+
+
 def test_a_file_system_without_locks_is_recorded_on(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -617,19 +641,45 @@ def test_a_part_that_does_not_end_is_ended_with_all_that_it_has_started(tools, t
     assert (tmp_path / "out/.probes.partial/made/step").is_file()
 
 
+def test_what_parts_took_is_kept_for_planning(tools, tmp_path, monkeypatch, caplog):
+    """Whatever calls it takes; of a part that is up to date, the time that it took when it was made stays."""
+    caplog.set_level("INFO", "gpuledger")
+    clock, collect = [100.0], profiler.profile
+
+    def slow(*arguments, **options):
+        clock[0] += 30
+        if len(calls(tools)) == 1:
+            raise KeyboardInterrupt
+        return collect(*arguments, **options)
+
+    monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(session, "profile", slow)
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        made(tools, folder, ["counters", "sweep_gpt2"])
+    assert recording.Recording(folder).parts["counters"]["seconds"] == 30
+    (tools / "ncu_calls").write_text("")
+    made(tools, folder, ["counters", "sweep_gpt2"])
+    assert "took 30 s: tools 0, counters 0, sweep_gpt2 30" in caplog.text
+    found = recording.Recording(folder)
+    assert {name: part["seconds"] for name, part in found.parts.items()} == {"counters": 30, "sweep_gpt2": 60}
+    assert json.loads((folder / "recording.json").read_text())["spent"] == {}
+
+
 def test_a_part_that_resumes_starts_in_the_time_that_is_left(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
     target = recording.Recording(tmp_path, seconds=540)
     target.check_time(PARTS["normalization"].least_s)
-    clock[0] = 539 - LEAST_S
-    for name in ("normalization", "probes", "sweep_llama_backward", "counters"):
+    clock[0] = 539 - LEAST_COUNTED_S
+    for name in ("normalization", "probes", "latency", "sweep_llama_backward", "counters"):
         target.check_time(PARTS[name].least_s)
     with pytest.raises(recording.OutOfTimeError):
-        target.check_time(PARTS["latency"].least_s)
-    clock[0] = 541 - LEAST_S
-    with pytest.raises(recording.OutOfTimeError):
-        target.check_time(PARTS["probes"].least_s)
+        target.check_time(PARTS["neutrino"].least_s)
+    for left, name in ((LEAST_COUNTED_S, "sweep_llama_backward"), (LEAST_S, "probes")):
+        clock[0] = 541 - left
+        with pytest.raises(recording.OutOfTimeError):
+            target.check_time(PARTS[name].least_s)
     assert not target.is_over() and recording.Recording(tmp_path).is_over() is False
     clock[0] = 540
     assert target.is_over()
@@ -782,7 +832,9 @@ def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, mon
     monkeypatch.setattr(latency.exposed, "METRICS", asked)
     control = {"clock": "none", "cache": "all", "replay": "kernel"}
     made = latency.record_latency(tmp_path / "made", control)
-    assert made.cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
+    assert made.cases == {
+        "exposed_latency": {"probes": {"table": "exposed_latency/probes.csv", "probed_with": "gpuledger's probes"}}
+    }
     assert made.about == {"metrics_missing": ["nor__this.sum", "not__known.sum"]}
     monkeypatch.setattr(latency.exposed, "METRICS", {"tensorop_count": ("nor__this.sum",)})
     with pytest.raises(InputError, match=r"does not list nor__this.sum; use a newer ncu"):
@@ -831,12 +883,17 @@ def test_a_dry_run_shows_parts_time_and_command_lines(tools, capsys, monkeypatch
     assert "left out here: it is too hot" in "".join(line for line in lines if line.startswith("# probes "))
     (total,) = (line for line in lines if "min planned" in line)
     assert float(total.split()[1]) <= BUDGET_S / 60 == 25 and "within 25 min" in total
+    measured = {name for name in PARTS if any(line.startswith(f"# {name} ") and "on an H200" in line for line in lines)}
+    assert measured == {name for name, part in PARTS.items() if part.measured_s} and "sweep_llama" not in measured
+    assert total.endswith("min of them for parts that have never run on a GPU")
     counted = [line for line in lines if line.startswith(str(tools / "ncu"))]
     assert len(counted) == 6 + 9
     assert "--point=setup --point=forward --point=forward_backward" in counted[0]
     assert calls(tools) == []
     assert command.main(["--dry-run", "--minutes", "8"]) == 0
     assert "more than 8 min" in capsys.readouterr().out
+    assert command.main(["--dry-run", "blocks", "normalization"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "# 4.2 min planned, within 25 min"
 
 
 def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
@@ -850,6 +907,9 @@ def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
 
 def test_the_planned_time_follows_from_the_launches():
     assert sum(part.seconds for part in PARTS.values()) <= BUDGET_S
+    assert all(part.measured_s < part.seconds for part in PARTS.values())
+    short = [name for name, part in PARTS.items() if part.measured_s][:3]
+    assert {"blocks", "counters", "probes"} == set(short), "six studies in two minutes come before all others"
     for name, design in PLANNED.items():
-        expected = 25 + 0.1 * design.counting("").launches
+        expected = PROCESS_S + LAUNCH_S * design.counting("").launches
         assert PARTS[f"sweep_{name}"].seconds == pytest.approx(expected)

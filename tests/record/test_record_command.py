@@ -1,5 +1,6 @@
 """Recording a user's program, with stand-ins for nvidia-smi, ncu, nsys and PyTorch."""
 
+import gzip
 import json
 import os
 import shlex
@@ -60,6 +61,12 @@ def uncounted(tools, monkeypatch):
     return tools
 
 
+def timeline_in(folder):
+    ((_, case),) = dataset(folder)["studies"]["kernel_breakdown"].items()
+    assert case["timeline"].endswith(".json.gz")
+    return json.loads(gzip.decompress((folder / case["timeline"]).read_bytes()))
+
+
 def dataset(folder):
     return yaml.safe_load((folder / "dataset.yaml").read_text("utf-8"))
 
@@ -90,7 +97,12 @@ def test_a_dry_run_prints_command_lines_and_runs_nothing(tools, tmp_path, monkey
     monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
     monkeypatch.chdir(tmp_path)
     given = ["--range", "step", "--kernel", "gemm|flash", "--skip", "2", "--launches", "50", "--replay", "application"]
-    assert recorder.main([*given, "--clock", "base", "--dry-run", "--", "python", "my train.py", "--lr", "1"]) == 0
+    given += ["--clock", "base", "--dry-run"]
+    assert recorder.main([*given, "--", "python", "my train.py", "--lr", "1"]) == 0
+    counters, timeline = capsys.readouterr().out.strip().splitlines()
+    assert counters.startswith(str(tools / "ncu"))
+    assert "timeline_of.py" in timeline and timeline.endswith("'my train.py' --lr 1")
+    assert recorder.main([*given, "--no-timeline", "--", "python", "my train.py", "--lr", "1"]) == 0
     (line,) = capsys.readouterr().out.strip().splitlines()
     words = shlex.split(line)
     assert words[0] == str(tools / "ncu") and words[-4:] == ["python", "my train.py", "--lr", "1"]
@@ -157,12 +169,88 @@ def test_without_counters_pytorch_records_a_timeline(uncounted, tmp_path, monkey
     (tmp_path / "beside.py").touch()
     (tmp_path / "script.py").write_text("import beside\nassert __name__ == '__main__'\nopen('ran', 'a').write('1')\n")
     assert recorder.main(["--folder", "out", "--", sys.executable, *program]) == 0
-    ((name, case),) = dataset(tmp_path / "out")["studies"]["kernel_breakdown"].items()
+    (name,) = dataset(tmp_path / "out")["studies"]["kernel_breakdown"]
     assert name == ("python" if program[0] == "-c" else "script")
-    timeline = json.loads((tmp_path / "out" / case["timeline"]).read_text())
+    timeline = timeline_in(tmp_path / "out")
     assert timeline["traceEvents"] == ["started", "stopped"]
     assert argv is None or timeline["argv"] == argv
     assert program[0] == "-c" or (tmp_path / "ran").read_text() == "1"
+
+
+@pytest.fixture
+def counted(uncounted, tmp_path, monkeypatch):
+    """Both: counters and the stand-in for PyTorch."""
+    record_fakes.install(tmp_path / "again")
+    (tmp_path / "again/ncu").rename(uncounted / "ncu")
+    for name in ("ncu_version", "ncu_metrics"):
+        (tmp_path / "again" / name).replace(uncounted / name)
+    monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    return uncounted
+
+
+def test_a_python_program_gets_counters_and_a_timeline(counted, tmp_path, capsys):
+    """On an H200 without nsys it got counters alone, and kernel_breakdown nothing."""
+    program = ["--", sys.executable, "-c", "open('runs', 'a').write('1')"]
+    assert recorder.main(["--folder", "out", *program]) == 0
+    assert list(dataset(tmp_path / "out")["studies"]) == ["kernel_breakdown", "kernel_profile"]
+    assert timeline_in(tmp_path / "out")["traceEvents"] == ["started", "stopped"]
+    assert (tmp_path / "runs").read_text() == "1", "the stand-in for ncu does not run the program"
+    assert recorder.main(["--folder", "counters", "--no-timeline", *program]) == 0
+    assert list(dataset(tmp_path / "counters")["studies"]) == ["kernel_profile"]
+
+
+def test_the_range_that_is_counted_is_the_step_of_the_timeline(counted, tmp_path, caplog):
+    """Without it, the page of an H200's decode steps was about the whole program, which drew random weights first."""
+    stub = counted / "torch/__init__.py"
+    event = """{"ph": "X", "cat": "user_annotation", "name": "decode (step) ü", "pid": 1}"""
+    stub.write_text(stub.read_text().replace('"kernel": {', f'"event": {event}, "kernel": {{'))
+    stub.write_text(stub.read_text().replace('"kernel"}})', '"kernel"}}, ensure_ascii=False)'))
+    program = ["--", sys.executable, "-c", "pass"]
+    for number, (given, step) in enumerate((("decode (step) ü", True), ("decode .step", False), ("decode/", False))):
+        assert recorder.main(["--folder", f"out{number}", "--range", given, *program]) == 0
+        (case,) = dataset(tmp_path / f"out{number}")["studies"]["kernel_breakdown"].values()
+        assert case.get("step") == (given if step else None)
+    (said,) = (record.getMessage() for record in caplog.records if "no range" in record.getMessage())
+    assert said.startswith("the timeline has no range 'decode .step'; write torch.profiler.record_function('decode .s")
+
+
+@pytest.mark.parametrize("text", ["('step', NULL)", "(NULL, 7)"], ids=["text", "by number"])
+def test_a_range_of_nsys_is_the_step_of_the_timeline(uncounted, tmp_path, monkeypatch, text):
+    more = f"""for line in (
+    "CREATE TABLE NVTX_EVENTS (text TEXT, textId INTEGER)", "INSERT INTO NVTX_EVENTS VALUES {text}",
+    "CREATE TABLE StringIds (id INTEGER, value TEXT)", "INSERT INTO StringIds VALUES (7, 'step')",
+):
+    database.execute(line)
+database.commit()
+"""
+    (uncounted / "nsys").write_text(NSYS.format(python=sys.executable) + more)
+    (uncounted / "nsys").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for name, given in (("out", "step"), ("other", "steps")):
+        assert recorder.main(["--folder", name, "--range", given, "--", "./my-program"]) == 0
+        (case,) = dataset(tmp_path / name)["studies"]["kernel_breakdown"].values()
+        assert case.get("step") == ("step" if given == "step" else None)
+
+
+@pytest.mark.parametrize("program", [[sys.executable, "-c", "pass"], ["./a.out", "-n", "1"]])
+def test_why_there_is_no_timeline_is_said(counted, tmp_path, caplog, program):
+    (counted / "torch/__init__.py").unlink()
+    (counted / "torch").rmdir()
+    os.environ["PYTHONPATH"] = ""
+    assert recorder.main(["--folder", "out", "--", *program]) == 0
+    assert list(dataset(tmp_path / "out")["studies"]) == ["kernel_profile"]
+    why = "install Nsight Systems, or write" if program[0] == "./a.out" else f"{program[0]} has no PyTorch"
+    assert f"no timeline: {why}" in caplog.text
+
+
+def test_a_pytorch_that_would_warn_of_cleared_events_is_told_to_keep_them(uncounted, tmp_path, monkeypatch):
+    stub = uncounted / "torch/__init__.py"
+    newer = stub.read_text().replace("record_shapes):", "record_shapes, acc_events=False):\n        assert acc_events")
+    assert "acc_events" not in stub.read_text() and "assert acc_events" in newer
+    stub.write_text(newer)
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 0
 
 
 def test_a_program_without_kernels_is_one_line(uncounted, tmp_path, monkeypatch, caplog):
@@ -171,16 +259,12 @@ def test_a_program_without_kernels_is_one_line(uncounted, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 1
     (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert "kineto: the timeline has no kernels; check that the program launches kernels on the GPU" in line
+    assert "torch.profiler: the timeline has no kernels; check that the program launches kernels on the GPU, in" in line
     assert not (tmp_path / "out/dataset.yaml").exists()
 
 
-def test_counters_that_turn_out_to_be_forbidden_are_replaced_by_a_timeline(uncounted, tmp_path, monkeypatch, capfd):
-    record_fakes.install(tmp_path / "again")
-    (tmp_path / "again/ncu").rename(uncounted / "ncu")
-    monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
-    (uncounted / "ncu_fails").write_text(json.dumps({"always": {"log": "==ERROR== ERR_NVGPUCTRPERM\n"}}))
-    monkeypatch.chdir(tmp_path)
+def test_counters_that_turn_out_to_be_forbidden_do_not_cost_the_timeline(counted, tmp_path, capfd):
+    (counted / "ncu_fails").write_text(json.dumps({"always": {"log": "==ERROR== ERR_NVGPUCTRPERM\n"}}))
     assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 1
     assert list(dataset(tmp_path / "out")["studies"]) == ["kernel_breakdown"]
     left_out = json.loads((tmp_path / "out/recording.json").read_text())["left_out"]
@@ -241,8 +325,7 @@ def test_a_python_program_gets_another_timeline_where_nsys_cannot_export(uncount
     (uncounted / "nsys").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 1
-    case = dataset(tmp_path / "out")["studies"]["kernel_breakdown"]["python"]
-    assert json.loads((tmp_path / "out" / case["timeline"]).read_text())["traceEvents"] == ["started", "stopped"]
+    assert timeline_in(tmp_path / "out")["traceEvents"] == ["started", "stopped"]
 
 
 @pytest.fixture
@@ -269,7 +352,7 @@ def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch, sigint):
     thread.join()
     content = dataset(tmp_path / "out")
     path = content["studies"]["kernel_breakdown"]["slow"]["timeline"]
-    assert json.loads((tmp_path / "out" / path).read_text())["traceEvents"] == ["started", "stopped"]
+    assert timeline_in(tmp_path / "out")["traceEvents"] == ["started", "stopped"]
     assert content["files"][path]["note"] == "Ended by Ctrl-C: what was recorded until then."
 
 

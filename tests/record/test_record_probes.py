@@ -173,10 +173,39 @@ def test_exposed_latencies_make_the_study_s_table(tmp_path, request):
 
     exposed.measure(path, open_runner, fake_process(times), sizes=sizes)
     table = pd.read_csv(path)
-    assert table["neutrino_ms"].tolist() == [1.375] * 6, "prologue, kernel and epilogue"
+    assert table["probed_ms"].tolist() == [1.375] * 6, "prologue, kernel and epilogue"
     write_dataset(path.parent, {"exposed_latency": {"fig12": {"table": "waits.csv"}}})
     result = case_result(repository(tmp_path, request).dataset("mine"), "exposed_latency", "fig12")
-    assert result["fill_block_sched_ncu_ratio"] == 20 and result["gemm_tensorop_count_neutrino_ratio"] == 1.375 / 2
+    assert result["fill_block_sched_ncu_ratio"] == 20 and result["gemm_tensorop_count_probed_ratio"] == 1.375 / 2
+
+
+def test_waiting_times_are_kept_one_by_one(tmp_path, caplog):
+    """An H200 was lent for 67 s, in which most of them were measured, and none was kept."""
+    caplog.set_level("INFO", "gpuledger")
+    times, sizes, opened = {}, {"fill": 64, "gemm": 128}, []
+    count = fake_process(times)
+
+    def for_a_while(metrics, command):
+        if times.get("calls") == 5 * exposed.REPEATS + 1:
+            raise KeyboardInterrupt
+        count(metrics, command)
+
+    def open_runner():
+        opened.append(1)
+        return EmulatedRunner()
+
+    with pytest.raises(KeyboardInterrupt):
+        exposed.measure(tmp_path / "waits.csv", open_runner, for_a_while, sizes=sizes)
+    kept = sorted(path.name for path in tmp_path.glob("waits.parts/*"))
+    probes = [f"fill.ncu_for_{probe}.json" for probe in sorted(exposed.METRICS)]
+    assert kept == ["fill.alone.json", *probes, "gemm.alone.json"] and opened == []
+    (tmp_path / "waits.parts/fill.alone.json").write_text("[")  # as a full disk leaves it: measured again
+    exposed.measure(tmp_path / "waits.csv", open_runner, count, sizes=sizes)
+    assert times["calls"] == 5 * exposed.REPEATS + 1 + 4 * exposed.REPEATS and opened == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["waits.csv"]
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "latency: step 1 of 14, fill alone" and said[-1] == "latency: step 14 of 14, gemm tensorop_count"
+    assert said.count("latency: step 6 of 14, gemm ncu_for_block_sched") == 2
 
 
 def test_a_process_that_writes_no_time_is_named_and_nothing_is_left(tmp_path):

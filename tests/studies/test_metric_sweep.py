@@ -92,7 +92,7 @@ def test_errors_are_given_as_mean_and_worst(published):
     assert law["largest_error_percent"] == pytest.approx(100 * (measured - fitted) / measured, abs=0.3)
     assert law["error_percent"] < 4 < 7 < law["largest_error_percent"]
     assert result["gemm_dram__bytes_read_sum_by_seq_len_largest_error_percent"] == law["largest_error_percent"]
-    panel = next(panel for panel in panels.choose_panels(sweep) if panel["metric"].iloc[0] == BYTES)
+    panel = next(panel for panel in panels.choose_panels(sweep)[0] if panel["metric"].iloc[0] == BYTES)
     words = study_tables.describe_laws(panel, sweep)["gemm"].replace("\n", " ").replace("\u00a0", " ")
     assert words.endswith("(error: mean 3.5 %, worst 7.3 %)")
     table = study_tables.law_table(sweep)

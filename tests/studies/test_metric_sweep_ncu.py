@@ -10,6 +10,7 @@ from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.studies import metric_sweep
+from gpuledger.studies.metric_sweep import tables
 
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
 GEMM = "ampere_sgemm_128x64_tn"
@@ -99,6 +100,65 @@ def test_every_dialect_gives_the_same_laws_in_base_units(tmp_path, write):
     assert points.query("kernel_class == 'norm'")["launches"].tolist() == [2] * 18
     assert set(sweep.kernels["kernel_name"]) == {NORM, GEMM}
     assert result["bytes_proven_values"] == result["bytes_compared_values"] == 12
+
+
+def write_rollups(path, length):
+    """The raw page of ncu 2025.3: every rollup of a requested counter, and the machine."""
+    metrics = {
+        "dram__bytes_read.sum": 96 * length,
+        "dram__bytes_read.avg": 2 * length,
+        "dram__bytes_read.max": 3 * length,
+        "dram__bytes_read.min": length,
+        "sm__cycles_elapsed.avg.per_second": 1_900_000_000,
+        "sm__cycles_elapsed.sum.per_second": 250_800_000_000,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 50,
+        "l1tex__t_sector_hit_rate.pct": 25,
+        "c2clink__present": 0,
+        "device__attribute_warp_size": 32,
+        "launch__registers_per_thread": 40,
+    }
+    if length == 64:  # as an older ncu has it: only what was requested
+        del metrics["dram__bytes_read.min"]
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, quoting=csv.QUOTE_ALL)
+        writer.writerow(["ID", "Kernel Name", *metrics])
+        writer.writerow(["", "", *("byte" if "bytes" in name else "" for name in metrics)])
+        writer.writerow([0, GEMM, *metrics.values()])
+
+
+def test_a_counter_is_analysed_once_and_the_machine_never(tmp_path):
+    result, sweep = reduce(make(tmp_path / "mine", write_rollups))
+    assert set(sweep.points["metric"]) == {
+        "dram__bytes_read.sum",
+        "sm__cycles_elapsed.avg.per_second",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "l1tex__t_sector_hit_rate.pct",
+    }
+    assert (result["columns_left_out_no_counters"], result["columns_left_out_rollups"]) == (3, 4)
+    words = tables.describe_columns(result)
+    assert "3 describe the device, the launch or the profiler; 4 are means" in words
+    assert "add up" not in words
+    asked = make(tmp_path / "asked", write_rollups, inputs={"metrics": ["dram__bytes_read.max"]})
+    result, sweep = reduce(asked)
+    assert set(sweep.points["metric"]) == {"dram__bytes_read.max"} and tables.describe_columns(result) == ""
+
+
+def test_totals_are_of_counters_that_add_up(tmp_path):
+    source = {"folder": "ncu", "parameters": "sizes.csv", "per": "pass"}
+    result, sweep = reduce(make(tmp_path / "mine", write_rollups, inputs={"ncu_csv": source}))
+    assert set(sweep.points["metric"]) == {"dram__bytes_read.sum"}
+    assert result["columns_left_out_not_additive"] == 3
+
+
+def test_a_rollup_stays_where_a_file_lacks_the_sum(tmp_path):
+    def write(path, length):
+        write_rollups(path, length)
+        if length == 128:
+            path.write_text(path.read_text("utf-8").replace("dram__bytes_read.sum", "other__bytes.sum"), "utf-8")
+
+    _, sweep = reduce(make(tmp_path / "mine", write))
+    found = set(sweep.points["metric"])
+    assert "dram__bytes_read.avg" in found and "sm__cycles_elapsed.sum.per_second" not in found
 
 
 def test_values_that_are_no_numbers_and_two_gpus_are_warnings(tmp_path):

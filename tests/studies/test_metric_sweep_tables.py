@@ -10,7 +10,7 @@ from own_cases import own_case, reduced
 from gpuledger.errors import InputError
 from gpuledger.studies import metric_sweep
 from gpuledger.studies.metric_sweep import figures as panels
-from gpuledger.studies.metric_sweep import unit_switches
+from gpuledger.studies.metric_sweep import law_map, unit_switches
 from notebooks import run_notebook
 
 SECTORS, BYTES, TIME = "dram__sectors_read.sum", "dram__bytes_read.sum", "gpu__time_duration.sum"
@@ -127,7 +127,7 @@ def test_titles_stand_at_one_height_and_no_tick_covers_another(swept, sizes):
     parts = [series(3 * sizes + 6, SECTORS, "sector", sizes)]
     parts += [series(5 * sizes, TIME, "ns", sizes, kernel_class=name) for name in ("norm", "softmax", "copy")]
     variables, _ = run_notebook("metric_sweep", swept(*parts)[0])
-    first = [axes for axes in variables["grid"].flat if axes.figure][:2]
+    first = variables["plots"][:2]
     assert len({round(axes.title.get_window_extent().y0) for axes in first}) == 1
     for axes in first:
         shown = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
@@ -145,7 +145,7 @@ def test_a_title_of_many_laws_leaves_its_panel_the_room(swept):
     laws = {"gemm": 3000 * LENGTHS, "norm": 48 * LENGTHS + 1000, "softmax": LENGTHS[:2], "copy": 7 + 0 * LENGTHS}
     parts = [series(values, TIME, "ns", LENGTHS[: len(values)], kernel_class=name) for name, values in laws.items()]
     variables, _ = run_notebook("metric_sweep", swept(*parts)[0])
-    axes = variables["grid"].flat[0]
+    axes = variables["plots"][0]
     assert axes.get_title("left").count("\n") == 2
     assert axes.get_position().width > 0.3
 
@@ -170,3 +170,41 @@ def test_a_title_of_many_laws_leaves_its_panel_the_room(swept):
 def test_headline_says_how_far_off_values_look(values, given, words):
     panel = pd.DataFrame({"value": values, "value_as_given": given, "unit": "byte"})
     assert panels.headline_of([panel], "what was found").startswith(words)
+
+
+def test_a_map_says_how_each_metric_grows_with_each_size(swept):
+    """More metrics than panels: a map, two panels of different metrics, and a headline with the counts."""
+    flat = {f"sm__flat_{number}.sum": 7 + 0 * LENGTHS for number in range(3)}
+    parts = [series(values, name, "1") for name, values in {**flat, "sm__line.sum": 5 * LENGTHS}.items()]
+    # What a counter is at its last size never lets an axis or a band fall below zero.
+    late = series([0, 0, 0, 0, 0, 3e5, 9e6], "dram__bytes_write.sum")
+    short = series(LENGTHS[:2], kernel_class="copy", metric="sm__line.sum", unit="1", sizes=LENGTHS[:2])
+    result, sweep = swept(*parts, late, short)
+    shown, more = panels.choose_panels(sweep)
+    assert more and len({panel["metric"].iloc[0] for panel in shown}) == len(shown) == panels.SHOWN_WITH_MAP
+    metrics, classes = law_map.choose(sweep.laws, sweep.points)
+    assert metrics == sorted([*flat, "sm__line.sum", "dram__bytes_write.sum"])
+    assert classes == ["norm"], "a class without any law is not shown"
+    known = sweep.laws[sweep.laws["law"] != "undetermined"]
+    changed = int((known["law"] != "constant").sum())
+    words = law_map.finding(sweep.laws)
+    assert words.startswith(
+        f"Of the counters with a law, {changed} of {len(known)} change with sequence length (1 linear"
+    )
+    variables, _ = run_notebook("metric_sweep", result)
+    for axes in variables["plots"]:
+        reached = [path.vertices[:, 1].min() for mesh in axes.collections for path in mesh.get_paths()]
+        assert axes.get_ylim()[0] > -0.2 * 3e5 and min(reached, default=0) >= 0
+        labels = [text.get_position()[1] for text in axes.texts if text.get_fontweight() == "bold"]
+        assert labels and all(0 < place < 1 for place in labels)
+
+
+def test_the_summary_of_a_larger_sweep_names_laws_only(swept, tmp_path):
+    swept(series(COUNTED, SECTORS, "sector"))
+    case = own_case(tmp_path, "metric_sweep", {"measurements": "sweep.csv"}, "sweep")
+    names = {
+        most: {name for name in reduced(case, summarised_series=most).summary if name.startswith(("norm_", "dram_"))}
+        for most in (0, 1)
+    }
+    laws = {"norm_dram__sectors_read_sum_by_seq_len_law", "dram__sectors_read_sum_depends_on"}
+    assert names[0] == laws and "norm_dram__sectors_read_sum_by_seq_len_slope" in names[1] > laws

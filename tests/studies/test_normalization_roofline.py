@@ -1,8 +1,10 @@
 """The study normalization_roofline: exact shapes, known rates, a model with a known answer, bad input."""
 
 import json
+from itertools import combinations
 from statistics import geometric_mean
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -341,3 +343,22 @@ def test_the_public_benchmarks_reach_what_was_read_off_them(mirror, tmp_path):
         "layer_norm_h100": 87,
         "group_norm_b200": 64,
     }
+
+
+def test_labels_beside_the_last_shape_cover_neither_one_another_nor_the_lines_across():
+    shares = {"one_pass": 91.0, "two_pass": 90.0, "torch": 89.0, "torch_nn": 88.5}
+    rows = pd.DataFrame(
+        [
+            {"kernel": name, "rows": 8, "length": length, "moved_bytes": 64 * length, "cache": "cold", "bound": "DRAM"}
+            | {"copy_share_percent": share, "time_median_ns": 100.0}
+            for name, share in shares.items()
+            for length in (8, 16)
+        ]
+    )
+    figure, axes = plt.subplots()
+    figures.draw_share(axes, rows, figures.kernel_styles(rows))
+    figure.draw_without_rendering()
+    named = [note for note in axes.texts if note.get_fontweight() == "bold" or note.get_text() in ("copy", "aim 90 %")]
+    boxes = [note.get_window_extent() for note in named]
+    assert len(boxes) == 6
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))

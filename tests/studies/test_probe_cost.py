@@ -1,5 +1,6 @@
 """What probes cost: the paper's averages, its contradictions, and the one-line errors for bad input."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -12,8 +13,11 @@ from gpuledger.ledger import notebooks, pages, provenance
 from gpuledger.ledger.case_result import CaseResult, size_text
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.studies import exposed_latency, memory_usage
+from gpuledger.studies.exposed_latency.figures import draw_latencies
 from gpuledger.studies.exposed_latency.tables import latency_table
 from gpuledger.studies.memory_usage import tables as memory_tables
+from gpuledger.studies.memory_usage.figures import draw_workloads
+from notebooks import run_notebook
 
 
 def published(study, case):
@@ -181,7 +185,7 @@ def test_tables_as_other_tools_write_them(folder):
 def test_a_profile_before_the_kernel_has_ended_is_a_warning(folder):
     result = reduce(folder, "exposed_latency", "probe,original_us,ncu_us,neutrino_us\np,10,20,3\n")
     (words,) = result.warnings
-    assert "line 2: neutrino shows its profile after 30 % of the kernel's own time; it is kept" in words
+    assert "line 2: a probe shows its profile after 30 % of the kernel's own time; it is kept" in words
 
 
 def test_a_workload_may_lack_a_probe(folder):
@@ -216,18 +220,18 @@ def test_published_latency():
     assert result["attn_block_sched_ncu_ratio"] == 2.31
     assert result["speedup_min"] == pytest.approx(2.31 / 1.39)
     assert result["speedup_geometric_mean"] == pytest.approx(
-        result["ncu_geometric_mean"] / result["neutrino_geometric_mean"]
+        result["ncu_geometric_mean"] / result["probed_geometric_mean"]
     )
 
 
 def test_stacked_parts_are_as_high_as_the_total():
     data = published("exposed_latency", "fig12").data
     stacked = data["kernel_ratio"] + data["other_ratio"]
-    assert np.allclose(stacked, data["neutrino_ratio"], rtol=1e-12)
+    assert np.allclose(stacked, data["probed_ratio"], rtol=1e-12)
 
 
 def test_read_off_values_are_marked_in_the_table():
-    people = latency_table(published("exposed_latency", "fig12").data)
+    people = latency_table(published("exposed_latency", "fig12").data, "Neutrino")
     assert people.loc[people["workload"] == "attn", "kernel"].tolist() == ["≈1.27×", "≈1.28×", "≈1.41×"]
     assert people.loc[people["workload"] == "conv", "kernel"].tolist() == ["1.05×", "1.20×", "1.17×"]
 
@@ -242,10 +246,35 @@ def test_one_unit_is_as_good_as_another(folder, unit):
     assert expected["table0_speedup_geometric_mean"] == pytest.approx(2)
 
 
+def test_probes_are_those_of_whom_the_case_says(folder):
+    """The columns of Neutrino's artifact, and the same without its name."""
+    theirs, mine = (reduce(folder, "exposed_latency", text) for text in (TIMES, TIMES.replace("neutrino", "probed")))
+    assert theirs.data.equals(mine.data) and theirs["finding"] == mine["finding"]
+    assert theirs["finding"].startswith("A user waits 2.0 times as long for Nsight Compute as for Neutrino (")
+    inputs = {"table": "table0.csv", "probed_with": "gpuledger's probes"}
+    own = reduced(own_case(folder, "exposed_latency", inputs, "mine"))
+    assert "as for gpuledger's probes (" in own["finding"] and own["probed_with"] == "gpuledger's probes"
+    assert "Neutrino" not in str(own.summary)
+    assert list(latency_table(own.data, "gpuledger's probes"))[3] == "gpuledger's probes"
+
+
+def test_ratios_of_more_than_two_decades_are_dots_on_a_logarithmic_axis(folder):
+    for text, wide in ((TIMES, False), (TIMES.replace("10,40,20", "10,112142.4,20"), True)):
+        result = reduce(folder, "exposed_latency", text)
+        figure, axes = plt.subplots()
+        draw_latencies(axes, result.data, "probes of mine")
+        assert axes.get_xscale() == ("log" if wide else "linear") and bool(axes.patches) == (not wide)
+        labels = axes.get_legend_handles_labels()[1]
+        assert "Nsight Compute" in labels and sum(label.startswith("probes of mine: ") for label in labels) == 1 + wide
+        written = {note.get_text() for note in axes.texts}
+        assert {"2.00×", "2.50×", "11,214×" if wide else "4.00×"} <= written
+        plt.close(figure)
+
+
 def test_one_table_for_every_workload(folder):
     result = reduce(folder, "exposed_latency", TIMES, TIMES.replace("_ms", ""))
     assert result.data["workload"].tolist() == ["w0", "w0", "w1", "w1"]
-    assert result["w1_gmem_bytes_neutrino_ratio"] == 2.5
+    assert result["w1_gmem_bytes_probed_ratio"] == 2.5
 
 
 def test_parts_may_be_unknown(folder):
@@ -253,7 +282,7 @@ def test_parts_may_be_unknown(folder):
     assert result.data["parts"].tolist() == ["unknown"]
     assert result.data[["kernel_ratio", "other_ratio"]].isna().all(axis=None)
     assert "prologue_max_percent" not in result.summary
-    assert latency_table(result.data)["ncu"].tolist() == ["4.00×"]
+    assert latency_table(result.data, "mine")["ncu"].tolist() == ["4.00×"]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +311,7 @@ def test_parts_that_miss_their_total_are_kept_with_a_warning(folder):
     )
     assert result.provenance["warnings"] == [warning]
     assert result.data[["kernel_ratio", "epilogue_ratio"]].loc[0].tolist() == [1.2, 0.8]
-    assert result.data["neutrino_ratio"].tolist() == [2, 2.5]
+    assert result.data["probed_ratio"].tolist() == [2, 2.5]
     shares = "probe,ncu_ratio,neutrino_ratio,prologue_share,kernel_share,epilogue_share\np,4,2,0.1,0.5,0.3\n"
     result = reduce(folder, "exposed_latency", shares)
     assert "are 90 % of their total" in result.warnings[0]
@@ -317,7 +346,7 @@ def test_warnings_are_kept_and_shown_on_figure_and_page(folder):
     ("row", "message"),
     [
         ("p,4,2,,0.1,,0.3", "line 2, column prologue_share: only some of the parts are given; give all three"),
-        ("p,4,2,2,,,", "line 2, column other_ratio: prologue and epilogue exceed neutrino_ratio"),
+        ("p,4,2,2,,,", "line 2, column other_ratio: prologue and epilogue exceed the probe's ratio"),
         ("p,4,2,,10,50,40", "line 2, column prologue_share: '10' is not within 0 to 1"),
     ],
 )
@@ -353,4 +382,45 @@ def test_ratios_do_not_depend_on_the_unit_of_time(tmp_path_factory, parts, scale
         frames.append(reduce(folder, "exposed_latency", "\n".join(lines) + "\n").data)
     numbers = [frame.select_dtypes("number").to_numpy() for frame in frames]
     assert np.allclose(*numbers, rtol=1e-9)
-    assert np.allclose(frames[0]["kernel_ratio"] + frames[0]["other_ratio"], frames[0]["neutrino_ratio"], rtol=1e-9)
+    assert np.allclose(frames[0]["kernel_ratio"] + frames[0]["other_ratio"], frames[0]["probed_ratio"], rtol=1e-9)
+
+
+def test_labels_of_memory_that_are_near_stand_above_and_below(folder):
+    near = "model,batch_size,use,memory,unit\nm,1,original,4,MiB\nm,1,a,16,MiB\nm,1,b,20,MiB\nm,1,c,4,KiB\n"
+    data = reduce(folder, "memory_usage", near).data
+    _, axes = plt.subplots(figsize=(7, 1.5))
+    axes.set(xscale="log", xlim=(1e-4, 100))
+    draw_workloads(axes, data)
+    sides = {note.get_text(): note.get_va() for note in axes.texts}
+    assert sides == {"16 MiB": "bottom", "20 MiB": "top", "4 KiB": "bottom"}
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("most", "scale"), [(8, "linear"), (600, "symlog")])
+def test_an_axis_of_registers_is_as_wide_as_they_need(folder, most, scale):
+    rows = f"operator,probe,slowdown_ratio,extra_registers,spilled\na,p,1,2,false\na,dmat,2,{most},false\n"
+    variables, _ = run_notebook("kernel_overhead", reduce(folder, "kernel_overhead", rows))
+    axes = variables["registers"]
+    assert axes.get_xscale() == scale and ("grey" in axes.get_xlabel()) == (scale == "symlog")
+    assert "spilled" not in axes.get_xlabel()
+    colours = [tuple(points.get_facecolor()[0]) for points in variables["time"].collections]
+    assert len(set(colours)) == 2
+
+
+def test_a_record_per_iteration_is_not_lightweight(folder):
+    rows = "operator,probe,slowdown_ratio,extra_registers,spilled\na,block_sched,1.01,2,false\n"
+    rows += "a,program_progress,1.5,2,false\na,dmat,6,3,false\n"
+    result = reduce(folder, "kernel_overhead", rows)
+    assert result["lightweight_slowdown_mean"] == 1.01 and result["iteration_slowdown_mean"] == 1.5
+    assert "1.01× as long with a lightweight probe, 1.50× as long with a record per iteration" in result["finding"]
+    variables, _ = run_notebook("kernel_overhead", result)
+    labels = variables["time"].get_legend_handles_labels()[1]
+    assert labels == ["lightweight: block_sched", "per iteration: program_progress", "dmat"]
+    memory = (
+        "model,batch_size,use,memory,unit\nm,1,original,4,MiB\nm,1,block_sched,4,KiB\nm,1,program_progress,16,MiB\n"
+    )
+    result = reduce(folder, "memory_usage", memory)
+    assert result["lightweight_ratio_max"] < 0.01 and result["iteration_ratio_max"] == 4
+    assert result["finding"].endswith(
+        "lightweight probes need 0.098 % of the workload's memory, records per iteration need 4×"
+    )

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +24,7 @@ from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.models.simulate import simulate_dataset
 from gpuledger.readers import neutrino
 from gpuledger.studies import warp_scheduling
+from gpuledger.studies.warp_scheduling import figures as panels
 from gpuledger.studies.warp_scheduling import progress
 from gpuledger.studies.warp_scheduling.export import export_warps
 from gpuledger.studies.warp_scheduling.tables import points_table
@@ -394,7 +396,7 @@ def test_published_speeds_stand_beside_the_kernel_that_they_are_of(folder, about
     result = reduced(write_case(folder, clocks=two_by_two()[1], **about))
     variables, shown = run_notebook("warp_scheduling", result)
     titles = " ".join(variables["axes"]["C"].get_title(loc) for loc in ("left", "center", "right"))
-    assert ("published, Fig. 14C: 1.8 to 2.2 (+22 %)" in titles) == beside
+    assert ("published, of an A100: 1.8 to 2.2 (+22 %)" in titles) == beside
     assert any("read off Fig. 14C" in text for text in shown) == beside
 
 
@@ -632,3 +634,22 @@ def test_damaged_pickles_are_refused(tmp_path_factory, noise, at, protocol):
     path.write_bytes(content[:at] + noise + content[at + len(noise) :])
     with suppress(InputError):
         warp_scheduling.load_plain(path)
+
+
+def test_the_detail_shows_most_transitions_and_words_stand_beside_the_points():
+    """Two early transitions and three late ones: their median is where nothing happens."""
+    times = np.array([1000.0, 1500.0, 5000.0, 9000.0, 9300.0, 9600.0])
+    blocks = pd.DataFrame({"shown": True, "transition_cycles": times})
+    lines = pd.DataFrame({"elapsed_cycles": np.arange(0, 10_001, 100), "progress_percent": np.arange(101)})
+    _, axes = plt.subplots()
+    panels.zoom_to_transitions(axes, blocks, lines)
+    low, high = axes.get_xlim()
+    assert low < 9000 and high > 9600 and high - low == pytest.approx(2000)
+    result = CaseResult(pd.DataFrame())
+    result.add("tied_percent", 50.0, "%")
+    result.add("tied_by_chance_percent", 10.0, "%")
+    for ended, faster, side in (([9000, 8000], [1000, 8000], "left"), ([1000, 8000], [9000, 8000], "right")):
+        _, axes = plt.subplots()
+        panels.draw_ties(axes, pd.DataFrame({"older_end_cycles": ended, "transition_cycles": faster}), result)
+        assert axes.texts[0].get_ha() == side
+    plt.close("all")

@@ -27,11 +27,13 @@ NAMED = {
     "fig10b": "dmat/fig10b",
     "fig10c": "dmat/fig10c",
     "flop_reconciliation": "flop_reconciliation/toy_network",
-    "normalization_roofline": "normalization_roofline/model_h200",
-    "metric_sweep": "metric_sweep/gpt2",
+    "normalization_roofline": "normalization_roofline/model_h200 normalization_roofline/measured "
+    "normalization_roofline/measured_bf16 normalization_roofline/measured_fp16",
+    "metric_sweep": "metric_sweep/gpt2 metric_sweep/gpt2_totals",
     "kernel_breakdown": "kernel_breakdown/llama-3.1-8b kernel_breakdown/llama-3.1-8b-prefill-1024 "
     "kernel_breakdown/llama-3.1-8b-source kernel_breakdown/deepseek-v3 kernel_breakdown/llama_decode "
-    "kernel_breakdown/llama_decode_fp8",
+    "kernel_breakdown/llama_decode_fp8 kernel_breakdown/eager kernel_breakdown/graph "
+    "kernel_breakdown/graph_instead_of_eager",
 }
 
 

@@ -31,6 +31,20 @@ _OPTIONAL = 14
 _SIZE = 6.8
 
 
+def spread(heights: Sequence[float], apart: float = 0.15, low: float = 0.07, high: float = 0.94) -> list[float]:
+    """Move descending heights (shares of the axes) apart, as little as keeps them in order between `low` and `high`."""
+    places, ceiling = [], high
+    for height in heights:
+        # No label higher than its line's end allows the next one room for.
+        places.append(min(height, ceiling))
+        ceiling = places[-1] - apart
+    floor = low
+    for number in reversed(range(len(places))):
+        places[number] = max(places[number], floor)
+        floor = places[number] + apart
+    return places
+
+
 def place_labels(
     axes: Axes,
     points: np.ndarray,

@@ -74,6 +74,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("cuBLAS gemv", r"(?i)gemv", "gemv", "cublas"),
     ("cuBLAS dot product", r"\bdot_kernel\b", "gemv", "cublas"),
     ("cuBLAS scaling", r"\bscal_kernel|axpy|geam", "elementwise"),
+    ("cuBLAS epilogue", r"\b(?:cublasLt|epilogue)::(?:impl::)?globalKernel$", "elementwise", "cublas"),
     ("nvjet", r"\bnvjet_", "gemm", "nvjet"),
     ("Tensile", r"\bCijk_", "gemm", "tensile"),
     ("skinny GEMM of vLLM", r"\bwvSplitK|\bLLGemm", "gemm", "vllm"),

@@ -1,7 +1,7 @@
 """Record any program as a dataset: ``python -m gpuledger.record [OPTION…] -- COMMAND…``.
 
-Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else, if there are no
-counters, from torch.profiler for a Python program. The program runs once for each.
+Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else for a Python
+program from torch.profiler. The program runs once for each.
 """
 
 import argparse
@@ -11,35 +11,28 @@ import re
 import shlex
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpuledger.errors import InputError
 from gpuledger.files import write_text
-from gpuledger.record import device, failures, metrics, plan, profiler
+from gpuledger.record import device, failures, metrics, plan, profiler, timelines
 from gpuledger.record.profiler import Control, Ncu
 from gpuledger.record.recording import Recording
 
 LOG = logging.getLogger("gpuledger")
 _TIMELINE = Path(__file__).with_name("timeline_of.py")
-#: Tables of an nsys export that say something about kernels. Others hold environment, commands, paths and host names.
-_KEPT = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|StringIds|NVTX_EVENTS|TARGET_INFO_GPU|ENUM_\w+|sqlite_\w+")
-#: The table of an nsys export that has a row per launch; missing without launches.
-_KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 #: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
 _GRACE_S = 120
 #: Exit status for options that cannot be used, and without a GPU.
 BAD_INPUT = 2
-_NO_IMPORTER = "nsys recorded a timeline but cannot export it: this installation has no importer"
 _NO_TOOL = "neither counters nor a timeline can be recorded"
 
 
@@ -104,13 +97,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>-<name of the program>")
     known = ", ".join(metrics.PURPOSES)
     parser.add_argument("--for", dest="purposes", default="roofline", help=f"metrics, separated by commas: {known}")
-    parser.add_argument("--range", default="", help="only launches in the NVTX range of this name")
-    parser.add_argument("--kernel", type=_expression, default="", help="only kernels whose name this matches")
+    parser.add_argument("--range", default="", help="count only launches in the NVTX range of this name")
+    parser.add_argument("--kernel", type=_expression, default="", help="count only kernels whose name this matches")
     parser.add_argument("--skip", type=_count_of, default=0, help="launches to leave out before the first one")
     parser.add_argument("--launches", type=_count_of, default=0, help="number of launches to count (default: all)")
     parser.add_argument("--replay", choices=("kernel", "application", "range"), default="kernel")
     parser.add_argument("--clock", choices=("none", "base"), default="none", help="base locks the SM clock")
     parser.add_argument("--cache", choices=("all", "none"), default="all", help="none keeps caches between passes")
+    alone = "record counters alone; else another run of the program, under nsys or torch.profiler, records its timeline"
+    parser.add_argument("--no-timeline", action="store_true", help=alone)
     parser.add_argument("--minutes", type=minutes, help="end each run after this time and keep what is whole")
     parser.add_argument("--dry-run", action="store_true", help="print the command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
@@ -161,14 +156,18 @@ def plan_steps(
                 steps.append(_count(given, target, found, None, scratch))
     if lack:
         reasons.append(f"{'ncu' if given.dry_run else 'no counters'}: {'; '.join(lack)}")
+    if given.no_timeline:
+        return steps, reasons
     if program := shutil.which("nsys"):
         options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
         command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
         steps.append(ProgramRun("nsys", command, scratch / "timeline.sqlite"))
-    elif (lack or not steps) and _is_python(target):  # a dry run shows the command line of ncu all the same
-        steps.append(_kineto(target, scratch))
-    elif lack or not steps:
+    elif not _is_python(target):
         reasons.append("no timeline: install Nsight Systems, or write the command as: python SCRIPT …")
+    elif given.dry_run or _has_torch(target[0]):
+        steps.append(_kineto(target, scratch))
+    else:
+        reasons.append(f"no timeline: {target[0]} has no PyTorch; install it there, or Nsight Systems")
     return steps, reasons
 
 
@@ -212,6 +211,14 @@ def _is_python(target: list[str]) -> bool:
     return bool(called) and (not target[1].startswith("-") or (target[1] in ("-m", "-c") and len(target) > 2))
 
 
+def _has_torch(python: str) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": _GRACE_S, "env": {**os.environ}}
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run([python, "-c", code], **quiet).returncode == 0
+    return False
+
+
 def _kineto(target: list[str], scratch: Path) -> ProgramRun:
     made = scratch / "timeline.json"
     return ProgramRun("kineto", (target[0], str(_TIMELINE), str(made), *target[1:]), made)
@@ -227,6 +234,7 @@ def _run_steps(
     environment: dict[str, str],
 ) -> int:
     name, failed, seconds = _name(target), 0, 60 * given.minutes if given.minutes else None
+    within = given.range if len(_filters(given.range)) > 1 else ""  # not where it is an expression of ncu's
     with recording.alone():
         recording.belong_to(vars(found))
         while steps:
@@ -237,13 +245,12 @@ def _run_steps(
             about: dict[str, Any] = {"date": started, "device": vars(found), "state": device.describe_state()}
             status, ended = run_whole(step.command, seconds, environment)
             try:
-                cases, notes, more = _take(step, recording.folder, name, status, ended)
+                cases, notes, more = _take(step, recording.folder, name, status, ended, within)
             except InputError as error:
                 failed = 1
                 recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
                 LOG.error("%s", error)
-                lacking = failures.denies_counters(error.problem) or error.problem == _NO_IMPORTER
-                if lacking and not steps and _is_python(target):
+                if error.problem == timelines.NO_IMPORTER and _is_python(target) and _has_torch(target[0]):
                     steps.append(_kineto(target, scratch))
             else:
                 counted = {"control": vars(_control(given)) if step.tool == "ncu" else None}
@@ -256,7 +263,7 @@ def _run_steps(
 
 
 def _take(
-    step: ProgramRun, folder: Path, name: str, status: int, ended: str
+    step: ProgramRun, folder: Path, name: str, status: int, ended: str, within: str
 ) -> tuple[dict, dict[str, str], dict[str, Any]]:
     """Move what a tool made into the recording; return its cases, notes and provenance."""
     note = "" if ended == "by itself" else f"Ended {ended}: what was recorded until then."
@@ -267,39 +274,14 @@ def _take(
         if status and ended == "by itself" and (known := failures.explain(table)):
             raise InputError(name, "ncu", *known)
         path = f"kernel_profile/{name}.csv"
-        text, counted = profiler.publishable(table, step.metrics, folder / path, whole=ended == "by itself")
+        whole = ended == "by itself"
+        text, counted = profiler.publishable(table, step.metrics, folder / path, whole, unrequested=True)
         write_text(folder / path, text)
         more = {"tools": {"ncu": profiler.find_ncu().version}, "launches": counted.launches}
         more |= {"metrics": list(step.metrics), "metrics_without_value": list(counted.absent)}
         return {"kernel_profile": {name: {"report": path}}}, {path: note} if note else {}, more
-    if not step.made.is_file():
-        problem, remedy = f"no timeline was written (status {status})", "run it without gpuledger and fix its error"
-        if step.made.with_suffix(".qdstrm").is_file():
-            problem, remedy = _NO_IMPORTER, "install NVIDIA's own Nsight Systems; a distribution's can lack it"
-        raise InputError(name, step.tool, problem, remedy)
-    path = f"kernel_breakdown/{name}{step.made.suffix}"
-    if not _has_kernels(step.made):
-        remedy = "check that the program launches kernels on the GPU"
-        raise InputError(name, step.tool, "the timeline has no kernels", remedy)
-    if step.tool == "nsys":
-        with closing(sqlite3.connect(step.made)) as database:
-            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            for table in (name for (name,) in tables if not _KEPT.fullmatch(name)):
-                database.execute(f'DROP TABLE "{table}"')
-            database.commit()
-            database.execute("VACUUM")
-    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(step.made, folder / path)
-    return {"kernel_breakdown": {name: {"timeline": path}}}, {path: note} if note else {}, {"tools": {}}
-
-
-def _has_kernels(timeline: Path) -> bool:
-    """Whether an nsys export or torch.profiler's JSON, which can have gigabytes, has a kernel."""
-    if timeline.suffix == ".json":
-        with open(timeline, "rb") as handle, mmap(handle.fileno(), 0, access=ACCESS_READ) as text:
-            return re.search(rb'"cat":\s*"kernel"', text) is not None
-    with closing(sqlite3.connect(timeline)) as database:
-        return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_KERNELS,)).fetchone() is not None
+    case = timelines.take(step.made, folder, name, status, within)
+    return {"kernel_breakdown": {name: case}}, {case["timeline"]: note} if note else {}, {"tools": {}}
 
 
 def run_whole(

@@ -12,7 +12,10 @@ from gpuledger.record.probes import exposed
 from gpuledger.record.probes.launch import Runner
 
 TABLE = "exposed_latency/probes.csv"
-_SECONDS = 300
+#: When one run counts as hanging; on an H200 it took 2 s (s).
+_SECONDS = 60
+#: Whose probes they are.
+PROBED_WITH = "gpuledger's probes"
 
 
 def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
@@ -37,4 +40,4 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
 
     exposed.measure(Path(folder, TABLE), lambda: Runner(cuda.open_device()), count, sys.executable, metrics=known)
     about = {"metrics_missing": missing}
-    return Recorded({"exposed_latency": {"probes": {"table": TABLE}}}, about)
+    return Recorded({"exposed_latency": {"probes": {"table": TABLE, "probed_with": PROBED_WITH}}}, about)

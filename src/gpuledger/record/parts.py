@@ -19,18 +19,20 @@ class Part:
     module: str
     function: str
     needs: tuple[str, ...]  # among ``torch``, ``nvrtc``, ``ncu`` and ``neutrino``
-    seconds: float  # time to plan for it on a data-centre GPU: an estimate, never measured
+    seconds: float  # time to plan for it on a data-centre GPU
     #: Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
     own_process: bool = False
     arguments: tuple[str, ...] = ()  # further arguments of the function
     optional: bool = False  # whether a recording is complete without it
-    #: Whether it keeps its finished steps or points, so that it is worth starting in any :data:`LEAST_S`.
+    #: Whether it keeps its finished steps or points, so that it is worth starting if there is not time for all of them.
     resumable: bool = False
+    measured_s: float = 0.0  # time that it took on :data:`MEASURED_ON`; 0: the planned time is an estimate
 
     @property
     def least_s(self) -> float:
         """Time (s) that must be left to start it."""
-        return min(self.seconds, LEAST_S) if self.resumable else self.seconds
+        least = LEAST_S if self.own_process else LEAST_COUNTED_S
+        return min(self.seconds, least) if self.resumable else self.seconds
 
 
 @dataclass(frozen=True)
@@ -44,26 +46,32 @@ class Recorded:
 
 _HERE = "gpuledger.record"
 _COUNTS = ("torch", "ncu")
-#: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s).
-PROCESS_S, LAUNCH_S = 25.0, 0.1
+#: Where parts were timed, once each: on 2026-11-26, with driver 580.159.04, PyTorch 2.11 and Nsight Compute 2025.3.1.
+#: Times of ``blocks``, ``probes`` and ``latency`` include the recorder's own start. Planned times have a margin.
+MEASURED_ON = "an H200"
+#: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s). On an H200,
+#: 682 launches of GPT-2 took 102 s, and 133 of the toy network 33 s. Before each pass ncu restores all memory that the
+#: process holds, there at 200 GB/s or a little more: 0.5 s for each launch of a model of 4.5 GB in 25 passes.
+PROCESS_S, LAUNCH_S = 25.0, 0.12
 #: All parts together should fit this time on a borrowed GPU (s).
 BUDGET_S = 25 * 60.0
-#: Enough for the start of a resumable part under ncu and some of its steps (s).
-LEAST_S = 100.0
+#: Enough for the start of a resumable part and some of its steps (s): on an H200 the first one was finished after 12
+#: and 14 s. Under ncu, half of so little is kept for its table (:mod:`gpuledger.record.session`).
+LEAST_S, LEAST_COUNTED_S = 30.0, 60.0
 
 
-def _counted(name: str, title: str, function: str, launches: int, *arguments: str) -> Part:
+def _counted(name: str, title: str, function: str, launches: int, *arguments: str, **more: float) -> Part:
     module, sweep = ("sweeps", True) if arguments else (name, False)
     seconds = PROCESS_S + LAUNCH_S * launches
-    return Part(name, title, f"{_HERE}.{module}", function, _COUNTS, seconds, False, arguments, resumable=sweep)
+    return Part(name, title, f"{_HERE}.{module}", function, _COUNTS, seconds, False, arguments, resumable=sweep, **more)
 
 
-def _sweep(name: str, title: str) -> Part:
+def _sweep(name: str, title: str, **more: float) -> Part:
     launches = SWEEPS[name].counting("").launches
-    return _counted(f"sweep_{name}", f"counters of {title}", "record_sweep", launches, name)
+    return _counted(f"sweep_{name}", f"counters of {title}", "record_sweep", launches, name, **more)
 
 
-def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, **more: bool) -> Part:
+def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, **more: float) -> Part:
     return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, True, **more)
 
 
@@ -71,17 +79,19 @@ def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, **more
 PARTS = {
     part.name: part
     for part in (
-        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 290, resumable=True),
-        _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 30),
+        _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 15, measured_s=9),
+        _counted(
+            "counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches, measured_s=33
+        ),
+        _apart("probes", "traces of probed kernels", ("nvrtc",), 45, resumable=True, measured_s=33),
         _apart("gemm", "cuBLAS's kernels for matrix multiplications", ("torch",), 30, resumable=True),
-        _counted("counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches),
-        _apart("probes", "traces of probed kernels", ("nvrtc",), 150, resumable=True),
-        _sweep("gpt2", "GPT-2, 12 heads, forward pass"),
+        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 240, resumable=True, measured_s=181),
+        _sweep("gpt2", "GPT-2, 12 heads, forward pass", measured_s=102),
+        _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 110, resumable=True, measured_s=85),
         _sweep("llama", "Llama, heads of 128, forward pass"),
         _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),
         _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass"),
         _sweep("llama_backward", "Llama, heads of 128, backward pass"),
-        _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 150),
         _apart("neutrino", "the same kernels with Neutrino's binary probes", ("nvrtc", "neutrino"), 90, optional=True),
     )
 }

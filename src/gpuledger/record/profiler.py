@@ -24,6 +24,11 @@ OLDEST = (2022, 3)
 PLACES = ("usr/local/cuda*/bin", "opt/nvidia/nsight-compute/*", "usr/local/NVIDIA-Nsight-Compute*")
 #: Columns that identify the machine and the run but say nothing about a launch; they are removed.
 PRIVATE = ("Process ID", "Process Name", "Host Name")
+#: The GPU's name, and all columns that are of the machine, alike for every launch. ncu 2025.3 prints 180 of them.
+_GPU = "device__attribute_display_name"
+_MACHINE = re.compile(r"(?:device__attribute|c2clink_|numa_|nvlink_)_")
+#: Columns of the launch itself: its identifiers and sizes, whose names are words, and its configuration.
+_LAUNCH = re.compile(r"launch__|(?!.*__)")
 #: Columns of NVTX ranges. Their cells have threads, and ranges as ``"<default domain>:<name>:none:none:none:none"``.
 _RANGES = re.compile(r":(?:Push/Pop|Start/Stop)_Range:")
 #: Count the launches between cudaProfilerStart and cudaProfilerStop; and print the NVTX ranges of each.
@@ -198,9 +203,16 @@ def profile(
 
 
 def publishable(
-    table: str, metrics: Sequence[str], path: str | Path, whole: bool = True, within: str = ""
+    table: str,
+    metrics: Sequence[str],
+    path: str | Path,
+    whole: bool = True,
+    within: str = "",
+    unrequested: bool = False,
 ) -> tuple[str, Counted]:
-    """Extract the table from ncu's output, without ncu's messages and the columns that say nothing about a launch.
+    """Extract the table from ncu's output, without ncu's messages and the columns that nobody asked for.
+
+    Beside `metrics`, the table has what identifies and describes the launches, and the GPU's name.
 
     Parameters
     ----------
@@ -212,6 +224,9 @@ def publishable(
         False if ncu was interrupted: a truncated last row is left out.
     within : str
         Only launches in the NVTX range of this name; default: all.
+    unrequested : bool
+        Keep what ncu adds to the metrics, such as ``.avg``, ``.max`` and ``.min`` of a ``.sum``, but for columns that
+        describe the machine.
 
     Raises
     ------
@@ -244,7 +259,14 @@ def publishable(
     if lacking := [metric for metric in absent if metric in NEEDED or not counted]:
         problem = f"ncu has no value of {lacking[0]} for any launch"
         raise InputError(path, "ncu", problem, "use a newer ncu: its list of metrics does not match the GPU")
-    kept = [place for place, name in enumerate(header) if name not in PRIVATE and not _RANGES.search(name)]
+    wanted = {_GPU, *metrics}
+    kept = [
+        place
+        for place, name in enumerate(header)
+        if name not in PRIVATE
+        and not _RANGES.search(name)
+        and (name in wanted or (not _MACHINE.match(name) if unrequested else _LAUNCH.match(name)))
+    ]
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerows([row[place] for place in kept] for row in [header, *rows])

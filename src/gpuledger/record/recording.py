@@ -54,7 +54,7 @@ class Recording:
     def __init__(self, folder: str | Path, kind: str = "recorded", seconds: float | None = None):
         self.folder, self.kind = Path(folder), kind
         self._deadline = None if seconds is None else time.monotonic() + seconds
-        self._worked, self._current, self._expected, self._least = False, "", 0.0, 0.0
+        self._worked, self._current, self._expected, self._least, self._begun = False, "", 0.0, 0.0, 0.0
         self._content: dict[str, Any] = {"parts": {}, "points": {}, "left_out": {}}
         with contextlib.suppress(OSError, ValueError, RecursionError):
             found = json.loads((self.folder / MANIFEST).read_text("utf-8"))
@@ -62,6 +62,10 @@ class Recording:
                 # A point that does not say what it is of is recorded again.
                 points = {name: point for name, point in found["points"].items() if _is_point(point)}
                 self._content = found | {"points": points}
+        # By part that is not complete, the time (s) of earlier calls.
+        spent = self._content.get("spent")
+        known = isinstance(spent, dict) and all(isinstance(seconds, int | float) for seconds in spent.values())
+        self._content["spent"] = spent if known else {}
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
@@ -158,7 +162,19 @@ class Recording:
 
     def begin(self, part: str, seconds: float = 0.0, least: float = 0.0) -> None:
         """Set the part that the following files belong to, the time (s) planned for it, and the least to start it."""
-        self._current, self._expected, self._least = part, seconds, least
+        self._current, self._expected, self._least, self._begun = part, seconds, least, time.monotonic()
+
+    def pause(self) -> None:
+        """Remember the time that went into the current part, with which another call goes on."""
+        if self._current:
+            self._content["spent"][self._current] = round(self._taken(self._current), 1)
+            self._save()
+        self._current = ""
+
+    def _taken(self, part: str) -> float:
+        """Time (s) that this call and earlier ones have spent on a part since it was complete."""
+        now = time.monotonic() - self._begun if part == self._current else 0.0
+        return self._content["spent"].get(part, 0.0) + now
 
     def withdraw(self) -> None:
         """Remove the current part from the dataset, before its files change."""
@@ -191,12 +207,17 @@ class Recording:
         # Normalised as if read back from JSON.
         cases = json.loads(json.dumps(cases, sort_keys=True))
         if self.parts.get(part, {}).get("cases") != cases:
-            self._content["parts"][part] = {**about, "cases": cases, "notes": dict(notes), "gpuledger": __version__}
-        self._content["left_out"].pop(part, None)
+            more = {"cases": cases, "notes": dict(notes), "seconds": round(self._taken(part), 1)}
+            self._content["parts"][part] = {**about, **more, "gpuledger": __version__}
+        for of_before in ("left_out", "spent"):
+            self._content[of_before].pop(part, None)
+        self._current = ""
         self.write_dataset()
 
     def leave_out(self, part: str, reason: str) -> None:
         """Remember why a part could not be recorded."""
+        if part == self._current:
+            self.pause()
         self._content["left_out"][part] = reason
         self._save()
 

@@ -58,8 +58,9 @@ def record_parts(
         found = device.find_device()
         recording.belong_to(vars(found))
         device.check_alone()
-        python = python or sys.executable
-        tools = session.find_tools(python)
+        python, begun, took = python or sys.executable, time.monotonic(), {}
+        tools = session.find_tools(python, {need for name in parts for need in PARTS[name].needs})
+        took["tools"] = time.monotonic() - begun
         failed: dict[str, InputError] = {}
         late: list[str] = []
         ncu: profiler.Ncu | InputError | None = None
@@ -69,6 +70,7 @@ def record_parts(
                 recording.leave_out(name, "; ".join(lack))
                 LOG.info("%s is left out: %s", name, lack[0])
                 continue
+            begun = time.monotonic()
             try:
                 versions, counted = tools.used(part.needs), None
                 if "ncu" in part.needs:
@@ -80,6 +82,9 @@ def record_parts(
                 now = RecordingSession(recording, found, python, versions, control, counted, more)
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
+            except KeyboardInterrupt:
+                recording.pause()
+                raise
             except Exception as error:
                 if not isinstance(error, (OutOfTimeError, InputError)):  # a mistake here must not cost the other parts
                     LOG.exception("%s", name)
@@ -96,7 +101,10 @@ def record_parts(
                 failed[name] = error
                 recording.leave_out(name, f"{error.problem}; {error.remedy}")
                 LOG.error("%s is left out: %s", name, error)
+            finally:
+                took[name] = time.monotonic() - begun
         recording.write_dataset()
+        LOG.info("took %.0f s: %s", sum(took.values()), ", ".join(f"{name} {s:.0f}" for name, s in took.items()))
         if late:
             raise OutOfTimeError(", ".join(late))
         return failed

@@ -34,19 +34,22 @@ _GRACE_S = 20
 #: enqueue the next one, which is timed, only after the work that is to hide this.
 _ENVIRONMENT = {"NVIDIA_TF32_OVERRIDE": "0", "CUDA_LAUNCH_BLOCKING": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
+#: Asks for the packages that are its arguments. PyTorch alone takes seconds to start.
 _ASK = """
-import json, platform, traceback
+import json, platform, sys, traceback
 found, errors = {"python": platform.python_version()}, {}
 try:
-    import torch
-    torch.zeros(1, device="cuda")
-    found |= {"torch": torch.__version__, "cuda": torch.version.cuda}
+    if "torch" in sys.argv:
+        import torch
+        torch.zeros(1, device="cuda")
+        found |= {"torch": torch.__version__, "cuda": torch.version.cuda}
 except Exception:
     errors["torch"] = traceback.format_exc()
 try:
-    from gpuledger.record import cuda, nvrtc
-    nvrtc.compile_source("", cuda.open_device().architecture, "an empty source", ())
-    found["nvrtc"] = nvrtc.version()
+    if "nvrtc" in sys.argv:
+        from gpuledger.record import cuda, nvrtc
+        nvrtc.compile_source("", cuda.open_device().architecture, "an empty source", ())
+        found["nvrtc"] = nvrtc.version()
 except Exception:
     errors["nvrtc"] = traceback.format_exc()
 print(json.dumps([found, errors]))
@@ -137,9 +140,9 @@ def environment() -> dict[str, str]:
     return {**_ENVIRONMENT, "PYTHONPATH": path}
 
 
-def find_tools(python: str) -> Tools:
-    """Query the packages of the workloads' Python."""
-    said = run_captured([python, "-c", _ASK], "record.python", 300)
+def find_tools(python: str, needs: Collection[str]) -> Tools:
+    """Query those packages of the workloads' Python that are needed."""
+    said = run_captured([python, "-c", _ASK, *sorted(needs)], "record.python", 300)
     try:
         return Tools(*json.loads(said.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):

@@ -4,6 +4,7 @@ PROGRAM is a script, ``-m MODULE`` or ``-c CODE``. The timeline is written when 
 file is run by its path, in the program's own Python, of which it needs PyTorch alone.
 """
 
+import inspect
 import os
 import runpy
 import sys
@@ -14,7 +15,9 @@ def main(output: str, *program: str) -> None:
     from torch import profiler
 
     activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
-    recorder = profiler.profile(activities=activities, record_shapes=True)
+    # Newer versions warn without it, although there is only one cycle whose events could be cleared.
+    more = {"acc_events": True} if "acc_events" in inspect.signature(profiler.profile).parameters else {}
+    recorder = profiler.profile(activities=activities, record_shapes=True, **more)
     recorder.start()
     try:
         run(*program)

@@ -4,19 +4,25 @@
 time of the second launch (ms). Under ncu, this is the time that a user waits.
 """
 
+import json
+import logging
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 
 from gpuledger.errors import InputError
-from gpuledger.files import write_csv, write_text
+from gpuledger.files import write_csv, write_json, write_text
 from gpuledger.record import cuda
 from gpuledger.record.driver import driver
 from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.workloads import WORKLOADS
 
+LOG = logging.getLogger("gpuledger")
 #: The metrics that ncu would collect instead of each probe.
 METRICS = {
     "block_sched": ("sm__cycles_active.avg", "smsp__cycles_active.avg"),
@@ -24,7 +30,7 @@ METRICS = {
     "tensorop_count": ("sm__inst_executed_pipe_tensor.sum",),
 }
 SIZES = {"fill": 4096, "gemm": 2048, "attention": 1024}
-COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "neutrino_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
+COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "probed_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
 #: Runs per process, of which the median counts.
 REPEATS = 3
 
@@ -39,6 +45,8 @@ def measure(
 ) -> None:
     """Measure waiting times (ms) and write the table for the study of exposed latency.
 
+    Each step is kept in a folder beside the table until all are finished; another call goes on behind them.
+
     Parameters
     ----------
     open_runner : callable
@@ -48,19 +56,45 @@ def measure(
     metrics : mapping
         By probe, what ncu collects; a probe that is not in it is left out.
     """
-    waited: dict[str, dict[str, float]] = {}  # by workload and probe; of the workload alone under ""
-    for name, size in sizes.items():
-        command = [python, "-m", "gpuledger.record.probes.exposed", name, str(size)]
-        asked = {"": (), **metrics}
-        waited[name] = {probe: _waited(path, command, names, count) for probe, names in asked.items()}
-    runner, rows = open_runner(), []
-    for name, size in sizes.items():
+    path, runner = Path(path), cache(open_runner)
+
+    def wait(name: str, names: Sequence[str]) -> list[float]:
+        command = [python, "-m", "gpuledger.record.probes.exposed", name, str(sizes[name])]
+        return [_waited(path, command, names, count)]
+
+    def run(name: str, probe: str) -> list[float]:
+        launched = runner().run(WORKLOADS[name](sizes[name]), probe, 5)
+        return [launched.prologue_ms, launched.kernel_ms, launched.epilogue_ms]
+
+    steps: dict[tuple[str, str], Callable[[], list[float]]] = {}
+    for name in sizes:
+        steps[name, "alone"] = partial(wait, name, ())
+        steps |= {(name, f"ncu_for_{probe}"): partial(wait, name, names) for probe, names in metrics.items()}
+    steps |= {(name, probe): partial(run, name, probe) for name in sizes for probe in metrics}
+    found = _take_all(path.with_suffix(".parts"), steps)
+    rows = []
+    for name in sizes:
         for probe in metrics:
-            launched = runner.run(WORKLOADS[name](size), probe, 5)
-            spent = [launched.prologue_ms, launched.kernel_ms, launched.epilogue_ms]
-            values = (name, probe, waited[name][""], waited[name][probe], sum(spent), *spent)
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
+            (alone,), (counted,), spent = (found[name, how] for how in ("alone", f"ncu_for_{probe}", probe))
+            rows.append(dict(zip(COLUMNS, (name, probe, alone, counted, sum(spent), *spent), strict=True)))
     write_csv(path, COLUMNS, rows)
+    shutil.rmtree(path.with_suffix(".parts"))
+
+
+def _take_all(
+    kept: Path, steps: Mapping[tuple[str, str], Callable[[], list[float]]]
+) -> dict[tuple[str, str], list[float]]:
+    """Take the steps that are not kept in the folder yet, one by one, and return what all of them gave (ms)."""
+    found = {}
+    for number, (step, take) in enumerate(steps.items(), start=1):
+        file = kept / f"{'.'.join(step)}.json"
+        with suppress(FileNotFoundError, ValueError):
+            found[step] = json.loads(file.read_text("utf-8"))
+        if step not in found:
+            LOG.info("latency: step %d of %d, %s %s", number, len(steps), *step)
+            found[step] = take()
+            write_json(file, found[step])
+    return found
 
 
 def _waited(

@@ -93,5 +93,6 @@ def main(description: str, make_model: MakeModel, vocabulary: int, dtype: torch.
     for point in designs.in_time(given.point, given.seconds):
         n_layer, hidden_dim, n_head, seq_len = map(int, point.split("x"))
         model = make_model(n_layer, hidden_dim, n_head, seq_len, device).to(dtype)
+        torch.cuda.empty_cache()  # ncu would save and restore what is left of larger models, too, at every pass
         run_passes(model, vocabulary, device, seq_len, given.direction, point)
         del model  # before the next one is made

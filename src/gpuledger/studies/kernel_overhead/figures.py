@@ -7,6 +7,8 @@ from gpuledger.ledger.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, plain
 
 COLOURS = (BLUE, GREEN, ORANGE, SKY)
 MARKERS = "osD^vP"
+#: Classes of probes in the order of the legend.
+CLASSES = ("lightweight", "iteration", "dmat")
 
 
 def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | None = None) -> None:
@@ -20,15 +22,16 @@ def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | No
         A column of flags: markers are hollow where it is true.
     """
     operators = list(dict.fromkeys(data["operator"]))[::-1]
-    probes, named = list(dict.fromkeys(data["probe"])), set()
+    classes = dict(zip(data["probe"], data["probe_class"], strict=True))
+    probes, named = sorted(classes, key=lambda probe: CLASSES.index(classes[probe])), set()
     for position, probe in enumerate(probes):
         rows = data[data["probe"] == probe]
         shift = 0.54 * (0.5 - position / max(1, len(probes) - 1))
         rows = rows.assign(y=[operators.index(name) + shift for name in rows["operator"]])
-        kind = rows["probe_class"].iloc[0]
+        kind = classes[probe]
         colour = PURPLE if kind == "dmat" else COLOURS[position % len(COLOURS)]
         # The first probe of its class names the class.
-        called = "DMAT" if kind == "dmat" else kind
+        called = {"dmat": "DMAT", "iteration": "per iteration"}.get(kind, kind)
         label = probe if kind in named or probe == kind else f"{called}: {probe}"
         named.add(kind)
         style = {"s": 24, "marker": MARKERS[position % len(MARKERS)], "zorder": 3}

@@ -24,7 +24,11 @@ OVERHEAD_COLUMNS = (
 )
 
 
-def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> CaseResult:
+def reduce(
+    case: Case,
+    dmat_probes: Sequence[str] = ("mem_trace", "dmat"),
+    iteration_probes: Sequence[str] = ("program_progress",),
+) -> CaseResult:
     """Reduce probe costs to their means.
 
     A slowdown is the probed kernel's time over the original kernel's; extra registers are those of the probed kernel
@@ -34,13 +38,15 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     Parameters
     ----------
     dmat_probes : sequence of str
-        Probes that record every memory access; all others are lightweight.
+        Probes that record every memory access.
+    iteration_probes : sequence of str
+        Probes that record every iteration of a loop. All others write once, at the end, and are lightweight.
 
     Returns
     -------
     CaseResult
-        Data: the table and ``probe_class`` (``lightweight`` or ``dmat``). The summary also holds every cell, as
-        ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``.
+        Data: the table and ``probe_class`` (``lightweight``, ``iteration`` or ``dmat``). The summary also holds every
+        cell, as ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``.
     """
     path, counts = case.path("traces" if "traces" in case.inputs else "table"), {}
     if "traces" in case.inputs:
@@ -53,7 +59,8 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
         name = groups.index[groups > 1][0]
         problem = f"the operator {name} is in two groups"
         raise InputError(path, "column group", problem, "give the two operators different names")
-    table["probe_class"] = np.where(table["probe"].isin(list(dmat_probes)), "dmat", "lightweight")
+    kinds = dict.fromkeys(iteration_probes, "iteration") | dict.fromkeys(dmat_probes, "dmat")
+    table["probe_class"] = table["probe"].map(kinds).fillna("lightweight")
     result = CaseResult(table)
     result.add("operators", table["operator"].nunique(), "operator")
     result.add("probes", table["probe"].nunique(), "probe")
@@ -71,7 +78,7 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
         result.add(f"{name}_registers_mean_with_spilled", rows["extra_registers"].mean(), "register")
         result.add(f"{name}_spilled", rows["spilled"].sum(), "kernel")
     result.add("registers_mean", kept.groupby("probe")["extra_registers"].mean().mean(), "register")
-    probes = {"lightweight": "a lightweight probe", "dmat": "DMAT"}
+    probes = {"lightweight": "a lightweight probe", "iteration": "a record per iteration", "dmat": "DMAT"}
     means = {words: result.get(f"{name}_slowdown_mean") for name, words in probes.items()}
     words = [f"{mean:.2f}× as long with {probe}" for probe, mean in means.items() if mean]
     take = "operator takes" if result["operators"] == 1 else "operators take"

@@ -17,15 +17,26 @@ from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.memory_usage.tables import ORIGINAL, UNIT_BYTES, share_text, workload_text
 
 WORKLOAD = ["model", "batch_size"]
+_NEED = {
+    "lightweight": "lightweight probes need",
+    "iteration": "records per iteration need",
+    "dmat": "DMAT needs",
+}
 
 
-def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> CaseResult:
+def reduce(
+    case: Case,
+    dmat_probes: Sequence[str] = ("mem_trace", "dmat"),
+    iteration_probes: Sequence[str] = ("program_progress",),
+) -> CaseResult:
     """Reduce the memory that probes allocate to shares of what the workload uses without them.
 
     Parameters
     ----------
     dmat_probes : sequence of str
-        Probes that record every memory access; all others are lightweight.
+        Probes that record every memory access.
+    iteration_probes : sequence of str
+        Probes that record every iteration of a loop. All others write once, at the end, and are lightweight.
 
     Returns
     -------
@@ -41,8 +52,9 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     originals = table[table["use"] == ORIGINAL].set_index(WORKLOAD)["memory_bytes"]
     original = originals.reindex(pd.MultiIndex.from_frame(table[WORKLOAD])).to_numpy()
     table["ratio_to_original"] = table["memory_bytes"] / original
-    kinds = np.where(table["use"].isin(list(dmat_probes)), "dmat", "lightweight")
-    table["probe_class"] = np.where(table["use"] == ORIGINAL, ORIGINAL, kinds)
+    kinds = dict.fromkeys(iteration_probes, "iteration") | dict.fromkeys(dmat_probes, "dmat")
+    kinds[ORIGINAL] = ORIGINAL
+    table["probe_class"] = table["use"].map(kinds).fillna("lightweight")
     table = table[[*WORKLOAD, "use", "memory_bytes", "ratio_to_original", "probe_class"]]
     if (table["use"] == ORIGINAL).all():
         raise InputError(path, "column use", "there is no probe", "add rows with the memory that probes allocate")
@@ -170,7 +182,7 @@ def _probe_memory(path: Path) -> int:
 def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
     result.add("workloads", len(table.drop_duplicates(WORKLOAD)), "workload")
     words = []
-    for name, probes in (("lightweight", "lightweight probes need"), ("dmat", "DMAT needs")):
+    for name, probes in _NEED.items():
         rows = table[table["probe_class"] == name]
         if rows.empty:
             continue
@@ -184,7 +196,7 @@ def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
         result.add(f"{name}_above_original", (worst > 1).sum(), "workload")
         usual, most = share_text(ratio.median(), 2), share_text(ratio.max(), 2)
         whole = "" if words else " of the workload's memory"
-        words.append(f"{probes} {usual}{whole} (at most {most})")
+        words.append(f"{probes} {usual}{whole}{f' (at most {most})' if most != usual else ''}")
     result.add("finding", f"In the median, {', '.join(words)}", "text")
     wide = table.pivot(index=WORKLOAD, columns="use", values="memory_bytes")
     if {"gmem_bytes", "block_sched"} <= set(wide):

@@ -17,16 +17,17 @@ from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator
 from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
+from gpuledger.ledger.label_placement import spread
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep import sweeps
 from gpuledger.studies.metric_sweep.laws import fit_series, law_of, outlying_sizes
 from gpuledger.studies.metric_sweep.measurements import PLACE, VARIABLES
 from gpuledger.studies.metric_sweep.reduction import Sweep
 
-#: Most panels in a figure, and most classes in a panel.
-SHOWN_PANELS, SHOWN_CLASSES = 9, 5
+#: Most panels in a figure, panels beside a map of all laws unless more are wrong, and most classes in a panel.
+SHOWN_PANELS, SHOWN_WITH_MAP, SHOWN_CLASSES = 4, 2, 5
 #: Characters of a line of a panel's title, at most.
-TITLE = 48
+TITLE = 44
 #: How far beyond the largest size a law is drawn, and the level of its prediction band.
 BEYOND, LEVEL = 2.0, 0.95
 #: Colours and markers of classes.
@@ -63,31 +64,50 @@ def file_name(metric: str) -> str:
     return re.sub(r"\W", "_", metric)
 
 
-def choose_panels(sweep: Sweep) -> list[pd.DataFrame]:
-    """Return the series of the most interesting panels, one per metric and variable, in order of variable and metric.
+def choose_panels(sweep: Sweep) -> tuple[list[pd.DataFrame], bool]:
+    """Choose the most interesting panels, one per metric and variable.
 
-    Metrics with anomalies come first, then those with knees, then those with most classes and points. Of a metric's
-    classes, those with anomalies come first, then those with the largest values.
+    Metrics with anomalies that a panel can show come first, then those with knees, then those whose classes have most
+    different laws; of equals those with most classes and points. Of a metric's classes, those with anomalies come
+    first, then those with a law, then those with the largest values.
+
+    Returns
+    -------
+    panels : list of DataFrame
+        Their series, in order of variable and metric.
+    more : bool
+        Whether there are more than that. Then these are of different metrics and, as far as possible, variables.
     """
     series = sweeps.main_series(sweeps.all_series(sweep.points))
-    wrong = set(sweep.anomalies["metric"])
-    bent = set(sweep.laws.loc[sweep.laws["law"].isin(["knee", "staircase"]), "metric"])
+    wrong = set(sweep.anomalies.loc[sweep.anomalies["kind"].isin(_SYMBOLS), "metric"])
+    laws = sweep.laws.groupby(["variable", "metric"])["law"]
 
     groups = series.groupby(["variable", "metric"], sort=False)
-    about = groups.agg(classes=("kernel_class", "nunique"), points=("size", "size")).reset_index()
+    about = groups.agg(classes=("kernel_class", "nunique"), points=("size", "size"))
+    about["laws"] = laws.nunique()
+    about["straight"] = ~laws.agg(lambda own: own.isin(["knee", "staircase"]).any())
+    about = about.reset_index()
     about["order"] = about["variable"].map({name: -place for place, name in enumerate(VARIABLES)})
-    about["right"], about["straight"] = ~about["metric"].isin(wrong), ~about["metric"].isin(bent)
-    ranks = ["right", "straight", "classes", "points", "order", "metric"]
-    ranked = about.sort_values(ranks, ascending=[True, True, False, False, True, True]).head(SHOWN_PANELS)
+    about["right"] = ~about["metric"].isin(wrong)
+    ranks = {"right": True, "straight": True, "laws": False, "classes": False, "points": False, "order": True}
+    ranked = about.sort_values([*ranks, "metric"], ascending=[*ranks.values(), True])
+    more = len(ranked) > SHOWN_PANELS
+    if more:
+        # Every metric once, where it is most interesting; and a panel of every variable before a second of one.
+        ranked = ranked.drop_duplicates("metric")
+        ranked = ranked.assign(repeated=ranked.groupby("variable").cumcount())
+        ranked = ranked.sort_values(["right", "repeated"], kind="stable")
+        ranked = ranked.head(min(SHOWN_PANELS, max(SHOWN_WITH_MAP, int((~ranked["right"]).sum()))))
     keys = ranked.sort_values(["order", "metric"])[["variable", "metric"]].itertuples(index=False, name=None)
-    return [_choose_classes(groups.get_group(key), sweep) for key in keys]
+    return [_choose_classes(groups.get_group(key), sweep) for key in keys], more
 
 
 def _choose_classes(panel: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
     wrong = sweep.anomalies
     wrong = set(wrong.loc[wrong["metric"].isin(["all", panel["metric"].iloc[0]]), "kernel_class"])
     largest = panel.groupby("kernel_class")["value"].max()
-    ranked = sorted(largest.index, key=lambda name: (name not in wrong, -largest[name], name))
+    lawless = {name for name, own in panel.groupby("kernel_class") if law_of(sweep.laws, own)["law"] == "undetermined"}
+    ranked = sorted(largest.index, key=lambda name: (name not in wrong, name in lawless, -largest[name], name))
     return panel[panel["kernel_class"].isin(ranked[:SHOWN_CLASSES])]
 
 
@@ -135,14 +155,17 @@ def draw_law(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str, 
     set of str
         What was drawn, for :func:`legend_handles`.
     """
-    drawn = {"point", "law"}
+    drawn = {"point", "law", *(["median"] if panel["launches"].max() > 1 else [])}
     for kernel_class, own in panel.groupby("kernel_class", sort=True):
         drawn |= _draw_series(axes, own, sweep, *looks[str(kernel_class)])
     axes.set_xscale("log", base=2)
     values = np.r_[panel["value"], panel["value_as_given"]]
     if (values <= 0).any():
         positive = values[values > 0]
-        axes.set_yscale("symlog", linthresh=positive.min() if len(positive) else 1)
+        least = positive.min() if len(positive) else 1.0
+        axes.set_yscale("symlog", linthresh=least)
+        # Counters are never negative; a law that crosses zero, and its band, may be.
+        axes.set_ylim(-0.15 * least, 2 * max(values.max(), least))
     else:
         axes.set_yscale("log")
         _mark_values(axes)
@@ -220,33 +243,23 @@ def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str
     low, high = np.log2(panel["size"].min()), np.log2(BEYOND * panel["size"].max())
     axes.set_xlim(2 ** (low - 0.05 * (high - low)), 2 ** (high + 0.4 * (high - low)))
     axes.xaxis.set_major_locator(FixedLocator(thin_ticks(np.unique(panel["size"]), 1.9)))
-    logarithmic = axes.get_yscale() == "log"
-    bottom, top = (math.log10(limit) if logarithmic else limit for limit in axes.get_ylim())
     ends = []
     for name, own in panel.groupby("kernel_class", sort=True):
         row, last = law_of(sweep.laws, own), float(own.loc[own["size"].idxmax(), "value"])
         if row["law"] != "undetermined":
             fit = fit_series(own, outlying_sizes(sweep.anomalies, own))
-            last = float(fit.predict(fit.domain[1] * BEYOND)[0])
+            last = max(float(fit.predict(fit.domain[1] * BEYOND)[0]), 0.0)
         law = f"{row['law']}{', exact' if row['exact'] else ''}"
         if row["law"] == "undetermined":
             law = "no law" if row["points"] >= scaling_laws.MINIMUM_POINTS else "too few sizes"
-        ends.append(
-            (
-                math.log10(last) if logarithmic and last > 0 else max(last, bottom),
-                str(name) if figures.for_columns else f"{name}\n{law}",
-                str(name),
-            )
-        )
-    # From the top down, no label higher than its line's end allows the next one room for.
-    ceiling = math.inf
-    for last, words, name in sorted(ends, reverse=True):
-        # Within the panel: above it is the name of the metric.
-        place = min(last, ceiling, top - 0.06 * (top - bottom))
-        ceiling = place - 0.15 * (top - bottom)
-        at = 2 ** (high + 0.03 * (high - low)), 10**place if logarithmic else place
+        height = axes.transAxes.inverted().transform(axes.transData.transform((own["size"].max(), last)))[1]
+        ends.append((height, str(name) if figures.for_columns else f"{name}\n{law}", str(name)))
+    ends.sort(reverse=True)
+    right = axes.get_xaxis_transform()
+    for place, (_, words, name) in zip(spread([height for height, *_ in ends]), ends, strict=True):
+        at = 2 ** (high + 0.03 * (high - low)), place
         style = {"color": looks[name][0], "fontsize": 7, "fontweight": "bold", "va": "center", "linespacing": 1.05}
-        axes.text(*at, figures.plain(words), **style)
+        axes.text(*at, figures.plain(words), transform=right, **style)
 
 
 def legend_handles(drawn: Collection[str]) -> list[Artist]:
@@ -255,7 +268,9 @@ def legend_handles(drawn: Collection[str]) -> list[Artist]:
     spread = {"marker": "|", "markersize": 9, "linestyle": "none"}
     knee = {"marker": "d", "fillstyle": "none", "markersize": 8, "linestyle": "none"}
     handles = {
-        "point": Line2D([], [], marker="o", linestyle="none", label="measured (median)", **black),
+        "point": Line2D(
+            [], [], marker="o", linestyle="none", label=f"measured{' (median)' * ('median' in drawn)}", **black
+        ),
         "spread": Line2D([], [], label="smallest to largest launch", **spread, **black),
         "law": Line2D([], [], linewidth=1.3, label="law", **black),
         "beyond": Line2D([], [], linewidth=1.1, linestyle=(0, (4, 2)), label="law, beyond the data", **black),
@@ -298,7 +313,7 @@ def _draw_curve(axes: Axes, fit: scaling_laws.Fit, colour: str) -> set[str]:
         x = np.geomspace(low, high, 120)
         if fit.knee is not None and low < fit.knee < high:
             x = np.sort(np.r_[x, fit.knee])
-        y, bottom, top = fit.predict(x, LEVEL)
+        y, bottom, top = (np.maximum(values, 0.0) for values in fit.predict(x, LEVEL))
         axes.plot(x, y, color=colour, linewidth=1.2, linestyle=style, zorder=2.5)
         wide = (top - bottom) > 1e-3 * np.abs(y)
         if wide.any():

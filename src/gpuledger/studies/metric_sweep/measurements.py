@@ -63,10 +63,29 @@ _NAMED = (
 )
 _DEVICE = "device__attribute_display_name"
 # Counters of a launch, not attributes of the device, of the launch configuration or of the profiler.
-_COUNTER = re.compile(r"^(?!(?:device|launch|profiler|numa|nvlink|smsp__pcsamp)_)\w+?__\w")
+_COUNTER = re.compile(r"^(?!(?:device|launch|profiler|numa|nvlink|c2clink|smsp__pcsamp)_)\w+?__\w")
+# A value over all units of a GPU. Of clocks the mean says something, of all else the sum.
+_ROLLUP = re.compile(r"\.(?:sum|avg|max|min)(?=\.|$)")
+_CLOCK = re.compile(r"__cycles_\w+\.\w+\.per_second$")
+#: Why a column of ncu's output is not analysed.
+LEFT_OUT = {
+    "no_counters": "describe the device, the launch or the profiler",
+    "rollups": "are means, largest or smallest values over units of a counter whose sum is there",
+    "not_additive": "do not add up over launches",
+}
 
 
-def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFrame:
+class SweepLaunches(NamedTuple):
+    """The launches of a case, and how many columns of ncu's output are not among them."""
+
+    #: One row per launch and metric: ``kernel_class, kernel_name`` (empty where unknown)``, metric, unit`` (base)``,
+    #: n_layer, hidden_dim, seq_len, value`` (float64, base unit)``, last_digit`` (value of the last printed digit, base
+    #: unit; NaN: unknown).
+    launches: pd.DataFrame
+    left_out: dict[str, int]  # by reason, a key of :data:`LEFT_OUT`; empty for a tidy table and for chosen metrics
+
+
+def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> SweepLaunches:
     """Read a case's measurements: one row per launch and metric, in base units.
 
     Parameters
@@ -75,15 +94,9 @@ def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.Da
         With ``measurements`` or ``ncu_csv``.
     patterns : sequence of Pattern
         Patterns that classify the kernels of ``ncu_csv``.
-
-    Returns
-    -------
-    DataFrame
-        ``kernel_class, kernel_name`` (empty where unknown)``, metric, unit`` (base)``, n_layer, hidden_dim, seq_len,
-        value`` (float64, base unit)``, last_digit`` (value of the last printed digit, base unit; NaN: unknown).
     """
     if "measurements" in case.inputs:
-        return _tidy(case.path("measurements"))
+        return SweepLaunches(_tidy(case.path("measurements")), {})
     return _profiled(case, patterns)
 
 
@@ -149,7 +162,7 @@ def _check_one_unit(path: Path, frame: pd.DataFrame) -> None:
         raise InputError(path, f"line {row + 2}, column unit", problem, "give all its values in units of one kind")
 
 
-def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFrame:
+def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> SweepLaunches:
     folder = case.present(case.inputs["ncu_csv"]["folder"], "ncu_csv.folder", "folder")
     table = case.dataset.folder / case.inputs["ncu_csv"]["parameters"]
     parameters = read_csv(table, (Column("file"), *_SIZES), key=("file",))
@@ -178,12 +191,25 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     if empty := sum(output.empty for output in outputs_read):
         without = next(row for row, output in zip(parameters["file"], outputs_read, strict=True) if output.empty)
         warn(folder, "", f"{empty:,} values are no numbers (n/a or nan), the first in {without}", "they are left out")
+    left_out = {}
+    if not wanted:
+        rollups = {name for name in frame["metric"].unique() if _is_redundant(name, outputs_read)}
+        left_out = {"no_counters": sum(not _COUNTER.match(name) for name in available), "rollups": len(rollups)}
+        frame = frame[~frame["metric"].isin(rollups)]
     frame = _with_units(frame)
     frame.insert(0, "kernel_class", kernel_names.classify(frame["kernel_name"], patterns, file=folder))
     if case.inputs["ncu_csv"].get("per") == "pass":
+        metrics = frame["metric"].nunique()
         frame = _totals(frame)
+        left_out["not_additive"] = metrics - frame["metric"].nunique()
     _check_one_unit(table, frame)
-    return frame
+    return SweepLaunches(frame, left_out)
+
+
+def _is_redundant(metric: str, outputs: Sequence["_Output"]) -> bool:
+    """Whether every file with this rollup has the one that says more, too."""
+    better = _ROLLUP.sub(".avg" if _CLOCK.search(metric) else ".sum", metric, count=1)
+    return better != metric and all(better in output.metrics for output in outputs if metric in output.metrics)
 
 
 def _what_there_is(metric: str, available: set[str]) -> str:

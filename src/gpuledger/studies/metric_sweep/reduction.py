@@ -76,12 +76,15 @@ def reduce(
     gemm_classes : sequence of str
         Classes that are GEMMs.
     summarised_series : int
-        The summary of a sweep with more series only counts the laws; the law table has all series.
+        The summary of a sweep with more series has no values and coefficients; the law table has all series.
     """
     patterns = kernel_names.extend_patterns(kernel_patterns, file=CONFIG)
     patterns = kernel_names.extend_patterns(case.inputs.get("kernel_patterns", ()), patterns, file=case.dataset.file)
-    sweep = find_laws(case, to_points(read_launches(case, patterns)), read_observations(case))
+    measured = read_launches(case, patterns)
+    sweep = find_laws(case, to_points(measured.launches), read_observations(case))
     result = CaseResult(sweep.to_frame())
+    for reason, count in measured.left_out.items():
+        result.add(f"columns_left_out_{reason}", count, "1")
     summarise(result, sweep, case, gemm_classes, summarised_series)
     return result
 

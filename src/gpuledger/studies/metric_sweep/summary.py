@@ -13,6 +13,9 @@ from gpuledger.studies.metric_sweep import anomalies, classification, sweeps, un
 from gpuledger.studies.metric_sweep.laws import fit_series, outlying_sizes
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 
+#: Most series whose laws are named in the summary, even if their coefficients are not.
+NAMED_LAWS = 500
+
 
 def series_name(row: pd.Series | dict) -> str:
     """Return the name of a series in the summary, such as ``fmha_dram__sectors_read_sum_by_seq_len``."""
@@ -29,7 +32,8 @@ def summarise(result: CaseResult, sweep, case: Case, gemm_classes: Collection[st
     Parameters
     ----------
     summarised_series : int
-        A sweep with more series gets no quantities of single series.
+        A sweep with more series gets no values and coefficients of single series; the law of each is named up to
+        :data:`NAMED_LAWS`.
     """
     laws, wrong = sweep.laws, sweep.anomalies
     result.add("kernel_classes", sweep.points["kernel_class"].nunique(), "1")
@@ -42,8 +46,10 @@ def summarise(result: CaseResult, sweep, case: Case, gemm_classes: Collection[st
     result.add("anomalies", len(wrong), "1")
     for kind in anomalies.KINDS:
         result.add(f"anomalies_{kind}", int((wrong["kind"] == kind).sum()), "1")
+    if len(laws) <= max(summarised_series, NAMED_LAWS):
+        _add_laws(result, sweep, case)
     if len(laws) <= summarised_series:
-        _add_series(result, sweep, case)
+        _add_coefficients(result, sweep)
         _add_values(result, sweep)
     proven = _add_switches(result, sweep)
     _add_expected(result, sweep)
@@ -56,16 +62,27 @@ def _whole(value: float) -> int | float:
     return int(value) if float(value).is_integer() and abs(value) < 2**53 else float(value)
 
 
-def _add_series(result: CaseResult, sweep, case: Case) -> None:
+def _add_laws(result: CaseResult, sweep, case: Case) -> None:
+    """Add the law of every series, and the variables that each metric depends on in any class."""
+    for row in sweep.laws.to_dict("records"):
+        name = f"{series_name(row)}_law"
+        if name in result.summary:
+            problem = f"two series would both be called '{series_name(row)}' in summary.json"
+            raise case.error("", problem, "tell kernel classes and metrics apart by letters and digits")
+        result.add(name, row["law"], "text")
+    depends = classification.dependence(sweep.laws)
+    for metric, own in depends.groupby("metric", sort=True):
+        named = [name for name in VARIABLES if own["depends_on"].str.contains(name, regex=False).any()]
+        nothing = "none" if (own["depends_on"] == "none").any() else "unknown"
+        result.add(f"{slug(metric)}_depends_on", ", ".join(named) or nothing, "text")
+
+
+def _add_coefficients(result: CaseResult, sweep) -> None:
     series = sweeps.main_series(sweeps.all_series(sweep.points))
     groups = dict(list(series.groupby(list(sweeps.SERIES[:3]))))
     for row in sweep.laws.to_dict("records"):
         name = series_name(row)
-        if f"{name}_law" in result.summary:
-            problem = f"two series would both be called '{name}' in summary.json"
-            raise case.error("", problem, "tell kernel classes and metrics apart by letters and digits")
-        units = {"law": "text", "formula": "text", "error_percent": "%", "largest_error_percent": "%"}
-        for quantity, unit in units.items():
+        for quantity, unit in {"formula": "text", "error_percent": "%", "largest_error_percent": "%"}.items():
             result.add(f"{name}_{quantity}", row[quantity], unit)
         own = groups.get((row["kernel_class"], row["metric"], row["variable"]))
         if own is None:
@@ -81,16 +98,10 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
 
 
 def _add_values(result: CaseResult, sweep) -> None:
-    """Add every point's value, and the variables that each metric depends on in any class."""
     points = sweep.points
     for row in points.to_dict("records"):
         name = f"{_metric_name(row)}_{point_name(row, points)}"
         result.add(name, _whole(row["value"]), row["unit"])
-    depends = classification.dependence(sweep.laws)
-    for metric, own in depends.groupby("metric", sort=True):
-        named = [name for name in VARIABLES if own["depends_on"].str.contains(name, regex=False).any()]
-        nothing = "none" if (own["depends_on"] == "none").any() else "unknown"
-        result.add(f"{slug(metric)}_depends_on", ", ".join(named) or nothing, "text")
 
 
 def coefficients(fit: scaling_laws.Fit, unit: str, variable: str) -> dict[str, tuple[float, str]]:

@@ -14,7 +14,7 @@ from gpuledger.models import scaling_laws
 from gpuledger.readers import kernel_names
 from gpuledger.studies.metric_sweep import anomalies, classification
 from gpuledger.studies.metric_sweep.laws import LAW_TABLE, law_of
-from gpuledger.studies.metric_sweep.measurements import VARIABLES
+from gpuledger.studies.metric_sweep.measurements import LEFT_OUT, VARIABLES
 from gpuledger.studies.metric_sweep.reduction import Sweep
 from gpuledger.studies.metric_sweep.unit_switches import shown
 
@@ -93,6 +93,15 @@ def describe_laws(panel: pd.DataFrame, sweep: Sweep) -> dict[str, str]:
         law = re.sub("([≥≤]|mean|worst) |(?<=[0-9]) (?=%)", "\\1\u00a0", law)
         found[str(name)] = textwrap.fill(law, 52)
     return found
+
+
+def describe_columns(result: CaseResult) -> str:
+    """Say which columns of Nsight Compute's output are not analysed, in Markdown; empty without such output."""
+    counts = {words: result.summary.get(f"columns_left_out_{reason}") for reason, words in LEFT_OUT.items()}
+    parts = [f"{count['value']:,} {words}" for words, count in counts.items() if count and count["value"]]
+    if not parts:
+        return ""
+    return f"Columns of Nsight Compute's output that are left out: {'; '.join(parts)}. The key `metrics` names others."
 
 
 def count_laws(sweep: Sweep, metric: str) -> str:

@@ -11,6 +11,7 @@ from matplotlib.patheffects import withStroke
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.label_placement import spread
 from gpuledger.studies.normalization_roofline.liger import LIGER, TORCH_LAYER
 from gpuledger.studies.normalization_roofline.reduction import COPY, roof_bandwidth, share_of
 
@@ -110,8 +111,13 @@ def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: S
         at_floor = 1e3 * sizes / floor_ns
         axes.fill_between(sizes, np.minimum(at_floor, top), top, color="#EFEFEF", zorder=0, linewidth=0)
         axes.plot(sizes, at_floor, color=figures.GREY, linewidth=1, linestyle="-.")
-        words = f"out of reach: a launch\ntakes {floor_ns / 1e3:.1f} µs"
-        axes.annotate(words, (0.03, 0.86), xycoords="axes fraction", fontsize=7, color="#555555")
+        # Along the line, in what is out of reach.
+        start = 1.15 * left
+        turned = {"rotation": np.degrees(np.arctan2(1e3 * start / floor_ns, start)), "rotation_mode": "anchor"}
+        turned |= {"transform_rotates_text": True, "path_effects": _HALO, "fontsize": 7, "color": "#555555"}
+        if 2e3 * start / floor_ns < top:
+            words = f"a launch takes {floor_ns / 1e3:.1f} µs"
+            axes.text(start, 1.25e3 * start / floor_ns, words, va="bottom", **turned)
     place = {"textcoords": "offset points", "fontsize": 7}
     axes.axhline(roof, color=figures.BLACK, zorder=1)
     axes.annotate(f"DRAM\n{roof:.2g}", (right, roof), (3, 3), color=figures.BLACK, va="top", **place)
@@ -135,7 +141,7 @@ def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: S
     # After the ticks, which would widen the limits to hold them all.
     axes.set(xlim=(left, right), ylim=(bottom, top))
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
+        axes.legend(loc="best", fontsize=7, handlelength=1.8)
 
 
 def _copies(data: pd.DataFrame, cache: str) -> pd.DataFrame:
@@ -167,7 +173,11 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
     cold = rows[rows["cache"] == "cold"]
     for at in set(cold.loc[cold["bound"] == "launch", "place"]):
         axes.axvspan(at - 0.45, at + 0.45, color="#EFEFEF", zorder=0, linewidth=0)
-        axes.annotate("launch-\nbound", (at, 0), (0, 3), textcoords="offset points", ha="center", fontsize=7)
+        # Below the points, or above all where they are low.
+        bottom = bool(rows.loc[rows["place"] == at, "share"].min() > 20)
+        style = {"textcoords": "offset points", "ha": "center", "va": "bottom" if bottom else "top", "fontsize": 7}
+        place = {"xy": (at, 0 if bottom else 1), "xycoords": ("data", "axes fraction")}
+        axes.annotate("launch-\nbound", xytext=(0, 3 if bottom else -3), **place, **style)
     place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
     axes.axhline(100, color=figures.BLACK, linewidth=1)
     axes.annotate(short, (1, 100), (2, 0), **place)
@@ -180,24 +190,31 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
         axes.plot(line["place"], line["share"], color=style[1], linewidth=1.1, alpha=0.6, zorder=2)
         axes.vlines(own["place"], *_spread(own, own["share"]), color=style[1], linewidth=0.9, zorder=2)
         _points(axes, own["place"], own["share"], own["cache"], style, 4.5)
-        end = own.iloc[-1]
-        below = {"textcoords": "offset points", "ha": "right", "va": "top", "fontweight": "bold", "fontsize": 7.5}
-        below |= {"path_effects": _HALO, "zorder": 5}
-        axes.annotate(style[0], (end["place"] + 0.25, own["share"].iloc[-2:].min()), (0, -5), color=style[1], **below)
+    top = max(115, 1.1 * rows["share"].max())
+    # Beside the last shape, below the names of the lines across.
+    ends = {name: own.loc[own["place"].idxmax(), "share"] / top for name, own in rows.groupby("kernel")}
+    ends = dict(sorted(((name, ends[name]) for name in styles), key=lambda item: -item[1]))
+    ceiling = (100 if aim_percent is None else aim_percent) / top - 0.1
+    for name, height in zip(ends, spread([*ends.values()], 0.11, 0.03, ceiling), strict=True):
+        beside = {"textcoords": "offset points", "va": "center", "fontweight": "bold", "fontsize": 7.5}
+        words = figures.plain(styles[name][0].replace(", ", ",\n"))
+        axes.annotate(words, (1, height), (3, 0), xycoords="axes fraction", color=styles[name][1], **beside)
     said = ["rows × length, by size"]
     shares = cold.pivot_table(index="place", columns="kernel", values="share")
     slow = next((name for name in ("torch", TORCH_LAYER) if name in shares), None)
+    if figures.for_columns and len(places) > 8:  # no room for a number above each
+        slow = None
     if slow is not None:
-        best = shares.drop(columns=slow).max(axis=1)
-        for at, ratio in (best / shares[slow]).dropna().items():
+        ratios, highest = shares.drop(columns=slow).max(axis=1) / shares[slow], rows.groupby("place")["share"].max()
+        for at, ratio in ratios.dropna().items():
             above = {"textcoords": "offset points", "va": "bottom", "ha": "center", "fontsize": 7}
-            axes.annotate(f"{ratio:.1f}×", (at, max(best[at], 100 if best[at] > 88 else 0)), (0, 5), **above)
+            axes.annotate(f"{ratio:.1f}×", (at, max(highest[at], 100 if highest[at] > 80 else 0)), (0, 5), **above)
         said.append(f"numbers: times as fast as {styles[slow][0]}")
     if rows["cache"].nunique() > 1:
         said.append("hollow: L2 warm")
     labels = [f"{count:,}\n×{length:,}" for count, length in places]
-    axes.set_xticks(range(len(labels)), labels, fontsize=7 if len(labels) < 11 else 6)
-    axes.set(xlim=(-0.6, len(labels) - 0.4), ylim=(0, max(115, 1.1 * rows["share"].max())))
+    axes.set_xticks(range(len(labels)), labels, fontsize=7 if len(labels) < 11 else 5.7)
+    axes.set(xlim=(-0.6, len(labels) - 0.4), ylim=(0, top))
     axes.set(xlabel="; ".join(said), ylabel=label)
     axes.grid(axis="y")
 

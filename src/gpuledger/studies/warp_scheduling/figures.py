@@ -146,9 +146,15 @@ def draw_progress(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, colors:
 
 
 def zoom_to_transitions(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame) -> None:
-    """Limit a panel of progress to a fifth of the run around the median transition of the shown blocks."""
-    middle = float(blocks.loc[blocks["shown"].astype(bool), "transition_cycles"].median())
+    """Limit a panel of progress to that fifth of the run in which most of the shown blocks' transitions are.
+
+    Of equals it is the latest.
+    """
+    times = blocks.loc[blocks["shown"].astype(bool), "transition_cycles"].dropna().astype(float)
+    times = times.sort_values(ascending=False).to_numpy()
     reach = 0.1 * float(lines["elapsed_cycles"].max())
+    within = (times <= times[:, None]) & (times >= times[:, None] - 2 * reach)
+    middle = float(times[within[within.sum(axis=1).argmax()]].mean())
     near = lines.loc[lines["elapsed_cycles"].between(middle - reach, middle + reach), "progress_percent"]
     axes.set(xlim=(middle - reach, middle + reach), ylim=(near.min(), near.max()))
     axes.xaxis.set_major_locator(MaxNLocator(2))
@@ -174,4 +180,8 @@ def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult) -> None
         axis.set_major_formatter(CYCLES)
     axes.locator_params(nbins=3)
     words = f"{result['tied_percent']:.0f} % on the line\n(by chance {result['tied_by_chance_percent']:.0f} %)"
-    axes.text(0.97, 0.05, words, transform=axes.transAxes, ha="right", va="bottom", fontsize=7.5)
+    # In that corner beside the line in which there are fewer points.
+    high = (ended < 0.5 * most) & (faster > 0.6 * most)
+    low = (ended > 0.5 * most) & (faster < 0.4 * most)
+    place = (0.03, 0.97, "left", "top") if high.sum() < low.sum() else (0.97, 0.05, "right", "bottom")
+    axes.text(*place[:2], words, transform=axes.transAxes, ha=place[2], va=place[3], fontsize=7.5)

@@ -32,7 +32,7 @@ def published_speeds(result: CaseResult) -> str:
     """Say which speeds are published for the kernel of a case; empty for any other kernel."""
     same = PUBLISHED_KERNEL.match(str(result.get("kernel", ""))) and result.get("blocks", "shared") == "shared"
     slow, fast = PUBLISHED_SPEEDS
-    return f"published, Fig. 14C: {slow} to {fast} (+{100 * (fast / slow - 1):.0f} %)" if same else ""
+    return f"published, of an A100: {slow} to {fast} (+{100 * (fast / slow - 1):.0f} %)" if same else ""
 
 
 def compare_speeds(result: CaseResult) -> str:
@@ -43,7 +43,7 @@ def compare_speeds(result: CaseResult) -> str:
     if not published_speeds(result):
         return ""
     slow, fast = PUBLISHED_SPEEDS
-    rows = [("FlashAttention-v2, read off Fig. 14C", slow, fast, 100 * (fast / slow - 1))]
+    rows = [("FlashAttention-v2 on an A100, read off Fig. 14C", slow, fast, 100 * (fast / slow - 1))]
     if result["sped_up_blocks"]:
         values = (result[f"block_speed_{which}_tflops"] for which in ("slow", "fast"))
         rows.append((f"here ({result.provenance['label']})", *values, result["speed_gain_percent"]))
