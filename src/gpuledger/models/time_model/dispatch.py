@@ -194,6 +194,7 @@ _CUBLAS = ("torch_flow", "vllm_default", "torch.nn.functional.linear", "sglang",
 #: Kernels whose name stands for several: their dispatch table by precision.
 _NAMED = {
     **{(kernel, "bf16"): cublas.NAME for kernel in _CUBLAS},
+    ("cublas", "fp8"): cublas.NAME,
     ("torch_flow", "fp8"): "tensorrt-fp8",
     ("torch_flow", "fp8_block"): "tensorrt-deepgemm",
     ("torch_flow", "fp4"): "tensorrt-nvfp4",
