@@ -80,6 +80,7 @@ def sqlite(path, kernels):
             ["kernel_overhead"],
         ),
         ("g.csv", "gemm_dtype,m,n,k,latency\n", "table of GEMM times", ["kernel_time"]),
+        ("l.csv", "gemm_dtype,m,n,k,latency,kernel,grid_x,grid_y\n", "table of GEMM launches", ["gemm_tiles"]),
         (
             "mlp.csv",
             "time_stats.input_layernorm.median,num_tokens,num_tensor_parallel_workers\n",

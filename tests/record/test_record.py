@@ -74,9 +74,9 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
-    assert plan.make_plan("auto").parts == ()
+    assert plan.make_plan("auto").parts == ("gemm",)
     assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
-    assert plan.make_plan("auto", python="/some/python").parts == ("blocks", "probes", "normalization")
+    assert plan.make_plan("auto", python="/some/python").parts == ("blocks", "probes", "gemm", "normalization")
 
 
 @pytest.mark.parametrize(

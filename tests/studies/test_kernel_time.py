@@ -1,5 +1,6 @@
 """Kernel times: a made-up GPU whose constants must come out again, public measurements, and bad input."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from own_cases import own_case, reduced
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import caption
-from gpuledger.models.time_model import Constants, gemm_time_s
+from gpuledger.models.time_model import Constants, constants_of, gemm_time_s
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.readers.kernel_tables.gemms import read_gemms
@@ -586,3 +587,20 @@ def test_names_that_are_missing_and_rates_that_nothing_has_are_refused(tmp_path,
     (tmp_path / "a.csv").write_text(text, "utf-8")
     with pytest.raises(InputError, match=message):
         result(tmp_path, {"gpu": "a100-sxm", **({"unit": "ns"} if "layers" in case else {}), **case})
+
+
+def test_cublas_alone_converts_no_activations(tmp_path):
+    """The times of products that are in fp8 already hold no conversion, and engines' constants say nothing of them."""
+    sizes = [(2**m, 256 * n, k) for m in range(14) for n in (1, 3, 8, 20, 64) for k in (512, 4096)]
+    gpu = find_gpu("h200-sxm")
+    made = dataclasses.replace(constants_of(gpu, "bf16"), dispatch="cublas")
+    columns = np.array(sizes).T
+    time_ms = 1e3 * gemm_time_s(gpu, made, *columns, precision="fp8", weights_in_turn=1)
+    table = pd.DataFrame(sizes, columns=["m", "n", "k"]).assign(latency=time_ms, gemm_dtype="fp8_static")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    table.assign(framework="gpuledger", kernel_source="cublas").to_csv(folder / "gemm.csv", index=False)
+    found = result(folder, {"measurements": "gemm.csv", "gpu": "h200-sxm", "unit": "ms"})
+    assert found["mape_held_back_percent_fp8_static"] < 2
+    assert "constant_conversion_bytes_fp8_static" not in found.summary
+    assert found["mape_unseen_percent_fp8_static"] == "unknown"

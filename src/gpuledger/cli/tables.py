@@ -17,6 +17,7 @@ _TABLES = (
         for unit in ("ms", "us", "ns", "s")
     ),
     ("tidy table of metrics", "kernel_class metric n_layer hidden_dim seq_len value", "metric_sweep measurements", {}),
+    ("table of GEMM launches", "gemm_dtype m n k kernel grid_x grid_y", "gemm_tiles launches", _GPU),
     ("table of GEMM times", "gemm_dtype m n k latency", "kernel_time measurements", _TIMES),
     (
         "table of cutlass_profiler's GEMMs",

@@ -84,6 +84,7 @@ PARTS = {
             "counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches, measured_s=33
         ),
         _apart("probes", "traces of probed kernels", ("nvrtc",), 45, resumable=True, measured_s=33),
+        _apart("gemm", "cuBLAS's kernels for matrix multiplications", ("torch",), 30, resumable=True),
         _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 240, resumable=True, measured_s=181),
         _sweep("gpt2", "GPT-2, 12 heads, forward pass", measured_s=102),
         _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 110, resumable=True, measured_s=85),

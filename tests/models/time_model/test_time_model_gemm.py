@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,10 +26,12 @@ from gpuledger.models.time_model.dispatch import ANY, candidates, dispatch_of
 from gpuledger.models.time_model.dispatch import NAMES as DISPATCHES
 from gpuledger.models.time_model.gemm import BOUNDS
 from gpuledger.models.time_model.l2 import l2_of
-from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of
+from gpuledger.models.time_model.launched_tile import launched_tile
+from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of, nvjet_tiles
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.launches import read_launches
 
-A100, H100, B200 = (find_gpu(name) for name in ("a100-sxm-80gb", "h100-sxm", "b200"))
+A100, H100, H200, B200 = (find_gpu(name) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200"))
 SIZES = st.integers(1, 20_000)
 SHAPES = st.tuples(SIZES, SIZES, SIZES)
 SLOWING = ["launch_s", "step_s", "conversion_bytes", "split_s", "result_factor", "throttled", "host_s"]
@@ -728,3 +731,62 @@ def test_weights_in_fewer_bits_save_dram_but_no_computing():
     assert (four["time_s"] <= wide["time_s"]).all() and (four["time_s"] >= four["launch_s"] + four["compute_s"]).all()
     saved = (wide["dram_bytes"] - four["dram_bytes"]).iloc[:2]
     np.testing.assert_allclose(saved, 1.5 * 14336 * 4096, rtol=0.03)
+
+
+def test_cublas_has_the_tiles_on_hopper_that_were_launched_there():
+    """All but rare ones; no larger ones, and half as large ones in fp8."""
+    launched, _ = read_launches(ROOT / "traces/nvidia-h200-gemm/gemm.parquet")
+    for group, rows in launched.groupby("group"):
+        operand, most = {"16-bit": (2.0, 40 * 1024), "fp8_static": (1.0, 20 * 1024)}[group]
+        known = set(map(tuple, nvjet_tiles(operand).tolist()))
+        assert max(a * b for a, b in known) == most == (rows["tile_m"] * rows["tile_n"]).max()
+        found = pd.Series(list(zip(rows["tile_m"], rows["tile_n"], strict=True))).isin(known)
+        assert found.mean() > 0.95, group
+    sizes = np.array([[4096], [4096], [4096]])
+    for name, gpu, operand in (("cublas", H100, 2.0), ("tensorrt-fp8", H100, 1.0)):
+        tiles = candidates(gpu, name, *sizes, operand).tiles[:, :2]
+        assert set(map(tuple, tiles.astype(int).tolist())) == set(map(tuple, nvjet_tiles(operand).tolist()))
+    assert len(candidates(H100, ANY, *sizes, 2.0).tiles) == len(WARP_GROUP.tiles()), "of an unknown version any tile"
+
+
+def test_a_few_rows_get_tiles_of_64_rows_on_an_h200_where_k_is_whole():
+    launched, _ = read_launches(ROOT / "traces/nvidia-h200-gemm/gemm.parquet")
+    for group, name, operand in (("16-bit", "cublas", 2.0), ("fp8_static", "tensorrt-fp8", 1.0)):
+        rows = launched[(launched["group"] == group) & (launched["n"] > 512) & (launched["m"] != 8)]
+        sizes = [rows[size].to_numpy() for size in "mnk"]
+        found = candidates(H200, name, *sizes, operand)
+        turned = found.last - found.first == 1
+        tiles = found.tiles[found.first]
+        agree = (tiles[:, 0] == rows["tile_m"]) & (tiles[:, 1] == rows["tile_n"]) & (tiles[:, 4] == rows["cluster_n"])
+        assert turned.sum() > 200 and agree[turned].all() and not rows["split"][turned].any(), group
+        few = (rows["m"] < 8) & (rows["tile_m"] == 64)
+        # In fp8 so do 2048 columns with a k of 3584 to 5120.
+        assert (turned | ~few | (rows["n"] == 2048)).all()
+        other = candidates(H100, name, *sizes, operand)
+        assert (other.last - other.first > 1).all(), "an H100 is not known to do so"
+    one = [np.array([size]) for size in (1, 1024, 2560)]
+    assert len(candidates(H100, "cublas", *one, 2.0).tiles) > 1
+    other = [np.array([size]) for size in (8, 1024, 2560)]
+    times = [gemm_time_s(H200, constants_of(H200), *sizes)[0] for sizes in (one, other)]
+    assert times[0] > 1.5 * times[1], "one row takes longer than eight, as measured"
+    assert candidates(H200, "cublas", *one, 2.0, single=False).last[0] > 1, "nothing is known of batches"
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "operand", "tile"),
+    [
+        # One wave of 128 tiles; four waves of 512, which are as large as matrix units like; 32 small ones in one wave.
+        (8, 8192, 2.0, (8, 64)),
+        (4096, 4096, 2.0, (128, 256)),
+        (128, 128, 1.0, (8, 64)),
+    ],
+)
+def test_the_rule_of_cublas_takes_the_least_of_waves_and_operands(m, n, operand, tile):
+    found = launched_tile(np.array([m, m]), np.array([n, n]), operand, 132)
+    tiles = nvjet_tiles(operand)
+    sides, start = {2.0: (24, 2048), 1.0: (64, 512)}[operand]
+    cost = [
+        math.ceil(math.ceil(m / a) * math.ceil(n / b) / 132) * (a * b + sides * (a + b) + start)
+        for a, b in tiles.tolist()
+    ]
+    assert found.tolist() == [tiles[int(np.argmin(cost))].tolist()] * 2 == [list(tile)] * 2

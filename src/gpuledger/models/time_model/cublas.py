@@ -21,11 +21,17 @@ Other habits belong to the version that engines of 2025 and 2026 bring (`NAME`),
   four columns a block and 512 values of k a step: k of 1024 and up to 256 columns take 2.0 µs on an L40S, where the
   tiles would take 4. Chosen by the fitting halves of these GPUs' bf16 tables.
 * On data centre Blackwell sides of tiles of more than 24 elements have multiples of 32.
+* On an H200, whose kernels' names were recorded (dataset nvidia-h200-gemm), up to 7 rows with 513 to 1536 columns get
+  tiles of 64 rows and 8 columns (16 above 1024) and a whole k, as long as two parts would have fewer than 20 steps of
+  128 bytes each; so do up to 15 rows with up to 768 columns, but for 8. Most of what is copied lies outside of the
+  matrix, and takes up to three times as long as other tiles would. An H100 is not known to do so: its times are short.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+
+from gpuledger.readers.gpus import Gpu
 
 #: The name of the free choice with the habits of the version that engines of 2025 and 2026 bring.
 NAME = "cublas"
@@ -34,6 +40,9 @@ LONG = 8192.0
 _FEW_ROWS = 16
 # Generations whose warps multiply out of registers.
 _BY_WARPS = ("sm80", "sm89", "sm120")
+# On an H200, known by the bandwidth of its DRAM, what few rows with more than `_NARROW` columns have: up to so many
+# columns, tiles of 64 rows and so many columns, in clusters of so many. And bytes of a row that two parts need.
+_FAST_DRAM, _NARROW, _TURNED, _PARTS = 4.5e12, 512, ((768, 8, 4), (1024, 8, 2), (1536, 16, 4)), 2 * 20 * 128
 # On an A100: k from which, and up to which, large tiles are kept; k of the few rows with 256 columns; elements of the
 # results, and the k that they have at least.
 _KEPT, _WIDE, _SMALL, _LEAST = (128, 6144), (512, 1024), 48 * 1024, 256.0
@@ -78,9 +87,10 @@ def choice(
     tiles: np.ndarray,
     sizes: tuple[np.ndarray, np.ndarray, np.ndarray],
     single: np.ndarray | bool,
-    sms: int,
+    gpu: Gpu,
+    operand_bytes: float = 2.0,
 ) -> Choice:
-    """Return the tiles that cuBLAS chooses from in 16 bits.
+    """Return the tiles that cuBLAS chooses from in 16 bits, and on Hopper in fp8.
 
     Parameters
     ----------
@@ -94,6 +104,8 @@ def choice(
         m, n, k.
     single : bool array of shape (shapes,), or bool
         Whether it is no batch of products.
+    operand_bytes : float
+        1 of Hopper's products in fp8.
     """
     m, n, k = sizes
     first = np.zeros(len(m), np.int64)
@@ -107,6 +119,11 @@ def choice(
         tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
         return Choice(tiles, first, np.where(slow, first + 1, last))
     last = np.full(len(m), len(tiles))
+    if newer and generation == "sm90" and gpu.dram_bytes_per_s > _FAST_DRAM:
+        which = np.where(single, _turned(m, n, k * operand_bytes), -1)
+        turned = [(64, columns, tiles[0, 2], 1, across, 1, 0) for _, columns, across in _TURNED]
+        found = which >= 0, last + which
+        return Choice(np.vstack([tiles, turned]), np.where(*found, first), np.where(found[0], found[1] + 1, last))
     if newer and generation in _BY_WARPS:
         tiles = np.vstack([tiles, _VECTOR])
         last += (m == 1) & (n * k <= _VECTOR_MOST) & single
@@ -114,11 +131,18 @@ def choice(
         return Choice(tiles, first, last)
     named = [int(np.flatnonzero((tiles[:, :2] == size).all(axis=1))[0]) for size in ((256, 128), (128, 256), (32, 256))]
     counts = [-(-m // tiles[at, 0]) * -(-n // tiles[at, 1]) for at in named[:2]]
-    kept = (np.minimum(*counts) > sms) & (np.minimum(m, n) > 64) & (k >= _KEPT[0]) & (k < _KEPT[1]) & single
+    kept = (np.minimum(*counts) > gpu.sms) & (np.minimum(m, n) > 64) & (k >= _KEPT[0]) & (k < _KEPT[1]) & single
     few = (m > 1) & (m <= _FEW_ROWS) & (n >= 2048) & (k >= _WIDE[0] + (m < 8)) & (k < _WIDE[1]) & single
     small = (m > _FEW_ROWS) & (m * n <= _SMALL) & single
     first = np.where(few, named[2], np.where(kept, np.where(counts[0] <= counts[1], *named[:2]), first))
     return Choice(tiles, first, np.where(kept | few, first + 1, last), np.where(small, _LEAST, 0.0))
+
+
+def _turned(m: np.ndarray, n: np.ndarray, row_bytes: np.ndarray) -> np.ndarray:
+    """Return which of `_TURNED` products have on an H200, -1 for none."""
+    which = np.searchsorted([most for most, _, _ in _TURNED], n)
+    rows = (m < 8) | ((m < 16) & (m != 8) & (which == 0))
+    return np.where(rows & (n > _NARROW) & (which < len(_TURNED)) & (row_bytes <= _PARTS), which, -1)
 
 
 def _slow(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:

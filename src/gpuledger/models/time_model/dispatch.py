@@ -56,7 +56,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuledger.models.time_model import cublas, flashinfer_fp4, layout_cost
-from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of, stacked
+from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of, nvjet_tiles, stacked
 from gpuledger.models.time_model.wave_fill import RULES, tiles_of
 from gpuledger.readers.gpus import Gpu
 
@@ -190,10 +190,11 @@ _KERNELS = {
     "flashinfer_cutedsl_nvfp4": "sglang-nvfp4",
 }
 # Names of bf16 kernels of engines of 2025 and 2026, all of which are cuBLAS's.
-_CUBLAS = ("torch_flow", "vllm_default", "torch.nn.functional.linear", "sglang", "sglang_torch_linear")
+_CUBLAS = ("torch_flow", "vllm_default", "torch.nn.functional.linear", "sglang", "sglang_torch_linear", "cublas")
 #: Kernels whose name stands for several: their dispatch table by precision.
 _NAMED = {
     **{(kernel, "bf16"): cublas.NAME for kernel in _CUBLAS},
+    ("cublas", "fp8"): cublas.NAME,
     ("torch_flow", "fp8"): "tensorrt-fp8",
     ("torch_flow", "fp8_block"): "tensorrt-deepgemm",
     ("torch_flow", "fp4"): "tensorrt-nvfp4",
@@ -314,7 +315,8 @@ def candidates(
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
-        tiles = generation.tiles().astype(float)
+        own = key[1] == "sm90" and name in FREE[1:]
+        tiles = (nvjet_tiles(operand_bytes) if own else generation.tiles()).astype(float)
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
         held = np.maximum(1.0, _HELD / tiles.prod(axis=1, keepdims=True))
         tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held, np.zeros((len(tiles), 1))])
@@ -325,8 +327,8 @@ def candidates(
         of_cublas = name in (ANY, cublas.NAME) and operand_bytes == 2
         newer = of_cublas and name == cublas.NAME
         chosen = cublas.Choice(tiles, first, last)
-        if of_cublas:
-            chosen = cublas.choice(key[1], newer, tiles, (m, n, k), single, gpu.sms)
+        if of_cublas or own:
+            chosen = cublas.choice(key[1], newer or own, tiles, (m, n, k), single, gpu, operand_bytes)
         # Chosen with held-back errors in sight, on data centre Blackwell.
         large = key[1] == "sm100" and name in FREE[1:]
         return Candidates(

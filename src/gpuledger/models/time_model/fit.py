@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gpuledger.models.time_model import cublas
 from gpuledger.models.time_model.constants import NAMES, Constants
 from gpuledger.models.time_model.dispatch import ANY, FREE
 from gpuledger.models.time_model.fit_law import fit_law
@@ -104,7 +105,8 @@ def fit_constants(
         raise ValueError("measured times must be positive and finite")
     shortest = float(np.quantile(time_s, 0.01))
     host_bound = shortest > HOST_BOUND_S
-    converted = precision in CONVERTED
+    # cuBLAS alone multiplies what is in fp8 already.
+    converted = precision in CONVERTED and dispatch != cublas.NAME
     idle = {"host_s"} if not host_bound else set()
     idle |= set() if converted else {"conversion_bytes", "conversion_row_s"}
     idle |= {"split_s"} if precision in UNSPLIT or dispatch not in FREE else set()

@@ -55,8 +55,8 @@ class Machine(NamedTuple):
     turnover: float = 0.0
 
 
-#: Multiplications up to which the search is interpreted in a process: loading its compiled form takes 0.7 s.
-_FEW = 3500
+#: Tiles of all multiplications up to which a process interprets the search: loading its compiled form takes 0.7 s.
+_FEW = 250_000
 
 
 def _search(
@@ -86,7 +86,7 @@ def _search(
             whole = down * across * many
             outside = 0.0
             if not free:
-                outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
+                outside = g.outside * (down * tile_m - rows) * across / wide * many * depth * g.operand
             area = tile_m * tile_n
             held = together[j]
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
@@ -146,7 +146,7 @@ _interpreted = 0
 
 
 def _search_interpreted(count: int) -> bool:
-    """Return whether to interpret the search for so many further multiplications, and count them."""
+    """Return whether to interpret the search for so many further tiles, and count them."""
     global _interpreted
     few = _interpreted + count <= _FEW and not _compiled.cache_info().currsize
     _interpreted += count * few
@@ -190,7 +190,8 @@ def fastest_tiles(
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if every else min(count, _CHUNK), 7))
-    if _search_interpreted(count):
+    # What is done beside takes about as long as 20 tiles.
+    if _search_interpreted(count * (len(tiles) + 20)):
         lists = [array.tolist() for array in (*shapes, *tiles.T, splits)]
         _search(*lists, machine, time, chosen, terms)
     else:

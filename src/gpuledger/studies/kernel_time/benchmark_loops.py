@@ -8,6 +8,8 @@ from gpuledger.readers.gpus import Gpu
 
 #: Copies of the weights that benchmarks use in turn, where nothing else is known.
 USUAL = 6
+#: The framework in tables of this project's own recorder.
+RECORDER = "gpuledger"
 #: Groups that vLLM's benchmark measures with one copy of the weights.
 _ONE_COPY = ("fp8_block", "nvfp4")
 #: Groups of those that it does not replay from a graph.
@@ -29,7 +31,8 @@ def copies_in_turn(
 
     As AIConfigurator's collectors do (``collector/{trtllm,vllm,sglang}/collect_gemm.py``): TensorRT-LLM's with as many
     copies as fill L2, five at most; vLLM's with six, in fp8_block and nvfp4 with one; SGLang's with six, each with its
-    own activations. Nobody keeps the results: the allocator gives the next launch the same memory.
+    own activations. Nobody keeps the results: the allocator gives the next launch the same memory. The recorder of this
+    project (part ``gemm``) repeats one product on one copy of all.
 
     Parameters
     ----------
@@ -50,6 +53,8 @@ def copies_in_turn(
     name = framework.lower()
     if name == "trtllm":
         return np.clip(np.ceil(l2_bytes / weight_bytes), 1.0, 5.0), False
+    if name == RECORDER:
+        return np.ones(len(weight_bytes)), False
     copies = np.full(len(weight_bytes), float(USUAL))
     if name == "vllm":
         copies[np.isin(groups, _ONE_COPY)] = 1.0

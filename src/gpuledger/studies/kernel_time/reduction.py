@@ -10,7 +10,9 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
+from gpuledger.models.time_model import cublas
 from gpuledger.models.time_model.constants import describe_constants, unseen_constants
+from gpuledger.models.time_model.fit import CONVERTED
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
@@ -125,7 +127,9 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
             work = part["flop"].to_numpy() / peak, part["bytes"].to_numpy() / gpu.dram_bytes_per_s
             found = found.join(add_baselines(part, found["predicted_s"], *work, ["m", "n", "k"]))
             frame.loc[part.index, found.columns] = found
-            foreign = unseen_constants("gemm", gpu, str(kernel), precision)
+            # Constants of kernels that convert activations say nothing of one that does not.
+            alone = precision in CONVERTED and constants.dispatch == cublas.NAME
+            foreign = None if alone else unseen_constants("gemm", gpu, str(kernel), precision)
             back = part[part["held_back"]]
             if foreign is not None and len(back):
                 unseen_s[back.index] = prediction.gemm_times_s(gpu, foreign, back, precision)

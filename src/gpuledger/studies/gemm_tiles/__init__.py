@@ -1,0 +1,5 @@
+"""GEMM tiles: which tile, grid and split of k does cuBLAS launch, and how well does the time model know?"""
+
+from gpuledger.studies.gemm_tiles.figures import draw_agreement, draw_map
+from gpuledger.studies.gemm_tiles.reduction import groups_of, reduce
+from gpuledger.studies.gemm_tiles.tables import row_table, tile_table
