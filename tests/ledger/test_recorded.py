@@ -51,6 +51,17 @@ SAID = [
     (DECODE, "matched_kernel_time", 1e3, "| these took {:.2f} ms"),
     (f"{SIMULATED}/{BLOCKS}", "gap_cycles_mean", 1, "(mean {:.0f})"),
     (f"{SIMULATED}/{BLOCKS}", "lost_percent", 1, "so that {:.1f} % of the slots"),
+    *(
+        ("nvidia-h200-gemm/gemm_tiles/cublas", name, 1, form)
+        for name, form in (
+            ("shapes", "For {:,} bf16 shapes"),
+            ("tiles", "launches {} different ones"),
+            ("listed_tiles_percent", "of which {:.0f} % of the launches"),
+            ("same_tile_percent", "it has it for {:.0f} %"),
+            ("same_waves_percent", "as many waves for {:.0f} %"),
+            ("same_choice_percent", "knows for {:.0f} % whether k is split"),
+        )
+    ),
     (f"{H200}/{BLOCKS}", "gap_cycles_mean", 1, "gaps of {:,.0f}:"),
     (f"{H200}/{BLOCKS}", "lost_percent", 1, ": {:.1f} % of the slots"),
     (f"{H200}/{BLOCKS}", "cycles_per_block", 1, "every {:.0f} cycles, all"),
