@@ -101,7 +101,7 @@ def record_gemm(folder: str | Path) -> Recorded:
     types = list(OPERATORS) if torch.cuda.get_device_capability(0) >= (8, 9) else ["bfloat16"]
     for dtype in types:
         waiting = [shape for shape in shapes() if (dtype, *shape) not in done]
-        bench = Bench(torch, dtype) if waiting else None
+        bench = ProductBench(torch, dtype) if waiting else None
         for at in range(0, len(waiting), CHUNK):
             LOG.info("gemm: %s, %d shapes left", dtype, len(waiting) - at)
             part = waiting[at : at + CHUNK]
@@ -116,7 +116,7 @@ def record_gemm(folder: str | Path) -> Recorded:
     return Recorded(cases, {"shapes": len(shapes()), "types": types}, {TABLE: _NOTE})
 
 
-class Bench:
+class ProductBench:
     """Operands for all shapes in one type, and PyTorch's profiler around their products."""
 
     def __init__(self, torch: Any, dtype: str):
