@@ -13,8 +13,11 @@ BLOCKS, NORM = "block_scheduling/zeros_4096", f"{H200}/normalization_roofline/me
 TOY, DECODE = f"{H200}/flop_reconciliation/toy_network", "nvidia-h200-decode/kernel_breakdown/eager"
 SAID = [
     (TOY, "counts", 1, "of {} counts 57"),
-    (TOY, "counts_predicted_exact", 1, "all {} exactly"),
-    (TOY, "counts_explained", 1, "{} more are explained"),
+    (TOY, "counts_predicted_exact", 1, "({} of 117 counts predicted, 20"),
+    (TOY, "counts_explained", 1, "predicted, {} explained"),
+    (TOY, "forward_total_flops", 1, "{:,} FLOPs forward"),
+    (TOY, "backward_total_flops", 1, "{:,} backward, residual 0"),
+    (f"{H200}/flop_reconciliation/gpt2", "matrix_launches", 1, "All {} products of 15 sizes"),
     (f"{H200}/warp_scheduling/fig17b", "tail_ratio", 100, "| {:.1f} %, with a kernel of our own"),
     (f"{H200}/warp_scheduling/fig13cd", "speed_gain_percent", 1, "| by {:.0f} %; 77 %"),
     (f"{H200}/warp_scheduling/fig13cd", "tied_percent", 1, "{:.0f} % of the changes of speed"),
@@ -96,6 +99,11 @@ def test_the_page_says_what_is_tracked(root, page, folder, quantity, factor, for
     value = summary[quantity]["value"]
     words = form.format(value if factor == 1 else factor * value)
     assert words in page, f"docs/RECORDED.md does not have '{words}'"
+
+
+def test_nothing_of_the_network_is_left_over(root):
+    steps = reduced(Repository.find(root).case(*TOY.split("/"))).data
+    assert len(steps) == 70 and (steps["flops_predicted"] == steps["flops"]).all()
 
 
 def test_two_groups_of_sms_get_a_quarter_and_three_quarters_of_the_blocks(root, page):

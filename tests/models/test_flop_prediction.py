@@ -47,6 +47,61 @@ def gemm(kernel, m, n, k, **columns):
     return predict_gemm(pd.DataFrame([{"kernel": kernel, "m": m, "n": n, "k": k, **columns}])).iloc[0]
 
 
+XMMA = (
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize{}x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_{}__5x_cublas"
+)
+LARGE_K = "void sgemm_largek_lds64<{}>(float *, const float *, const float *, int, int, int)"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "grid", "counted"),
+    [  # as ncu counted them on an H200, and the last one on an A100
+        (XMMA.format("128x32", "kernel"), (128, 3072, 768), (1, 96, 1), (0, 0, 302_383_104)),
+        (XMMA.format("128x64", "kernel"), (128, 50257, 768), (1, 786, 1), (0, 0, 4_951_523_328)),
+        (XMMA.format("128x128", "kernel"), (128, 50257, 3072), (1, 393, 2), (6_438_912, 0, 19_786_776_576)),
+        (LARGE_K.format("1, 0, 5, 5, 4, 4, 4, 34"), (128, 768, 3072), (24, 4, 4), (0, 393_216, 302_383_104)),
+        (LARGE_K.format("1, 0, 5, 5, 4, 4, 4, 34"), (64, 768, 3072), (24, 2, 5), (0, 245_760, 152_813_568)),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_tn_align1>(T1::Params)",
+            (128, 6144, 6144), (8, 3, 5), (0, 3_932_160, 4_835_770_368),
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_tn_align1>(T1::Params)",
+            (128, 1536, 6144), (16, 2, 11), (0, 2_162_688, 1_210_122_240),
+        ),
+        (LARGE_K.format("true, false, 6, 3, 4, 5, 2, 66"), (4, 4096, 25088), (64, 1, 16), (0, 524_288, 822_607_872)),
+    ],
+)  # fmt: skip
+def test_kernels_of_newer_libraries(kernel, shape, grid, counted):
+    blocks = grid[0] * grid[1] * grid[2]
+    row = gemm(kernel, *shape, grid_blocks=blocks, grid=str(grid), ffma=counted[2])
+    assert (row["fadd_predicted"], row["fmul_predicted"], row["ffma_predicted"]) == counted
+    assert row["s"] == grid[2] and row["split_k_source"] == "grid"
+    excess = [row[f"excess_{name}"] for name in ("padding", "alpha", "slices", "epilogue")]
+    assert sum(excess) == row["flops_predicted"] - row["flops_2mnk"]
+    assert "beyond 2·M·N·K" in row["explanation"] and "architecture" not in row["explanation"]
+
+
+def test_the_reduction_of_newer_kernels_multiplies_and_adds_in_one():
+    reduction = predict_split_k_reduce(pd.Series([XMMA.format("64x64", "split_k_kernel")]), [131_072], [8]).iloc[0]
+    assert reduction[["fadd_predicted", "fmul_predicted", "ffma_predicted"]].tolist() == [1_048_576, 0, 131_072]
+    product = gemm(XMMA.format("64x64", "kernel"), 128, 1024, 1024, grid_blocks=256, followed_by_reduce=True)
+    assert product[["fadd_predicted", "fmul_predicted", "ffma_predicted"]].tolist() == [0, 0, 128 * 1024 * 1024]
+
+
+def test_a_reduction_that_adds_a_bias_says_so():
+    name = "void cublasLt::splitKreduce_kernel<32, 16, int, {}, 0, float, float, float, 1, {}, 0, 0>(int)"
+    for flag, sums in (("0", 6), ("1", 7)):
+        kernel = pd.Series([name.format("float, float, float, float", flag)])
+        assert predict_split_k_reduce(kernel, [24_576], [6])["fadd_predicted"][0] == sums * 24_576
+
+
+@pytest.mark.parametrize("arguments", ["", "1, 0", "1, 0, x, 5, 4", "1, 0, 99, 5, 4, 4", "1, 0, -5, 5, 4"])
+def test_a_large_k_without_a_tile_in_its_name_is_not_predicted(arguments):
+    row = gemm(LARGE_K.format(arguments), 128, 768, 3072, grid_blocks=384, grid="(24, 4, 4)")
+    assert pd.isna(row["ffma_predicted"]) and not row["tiled"]
+
+
 # ----------------------------------------------------------------------------------------------- the toy network
 
 

@@ -12,13 +12,14 @@ from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Repository
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.block_trace import BlockTrace, read_blocks
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
 from gpuledger.studies import block_scheduling
 from gpuledger.studies.block_scheduling import upstream_estimate
 from gpuledger.studies.block_scheduling.pairing import timelines
-from gpuledger.studies.block_scheduling.tables import estimates_table, savings_table
+from gpuledger.studies.block_scheduling.tables import estimates_table, saving, savings_table
 from notebooks import run_notebook
 
 #: Start, elapsed cycles, SM of ten blocks; the upstream script prints 895 and 22.
@@ -359,3 +360,18 @@ def test_the_difference_of_the_estimators_is_explained(tmp_path):
     alone = reduce(tmp_path / "alone", array(VECTOR_A))
     assert alone["neutrino_excess_by_first_warps"] == 0
     assert alone["neutrino_excess_by_oldest_only"] == pytest.approx(22 - 372.5)
+
+
+def test_what_the_notebook_says_of_the_h200_is_what_was_recorded():
+    case = Repository.find(ROOT).dataset("nvidia-h200").case("block_scheduling", "zeros_4096")
+    said = (ROOT / "notebooks/block_scheduling.ipynb").read_text("utf-8")
+    took = case.inputs["times_ns"]
+    words = (
+        "takes {original:.1f} µs for the same tensor, a memset {memset:.1f} and a persistent kernel {persistent:.1f}"
+    )
+    assert words.format(**{name: time_ns / 1e3 for name, time_ns in took.items()}) in said
+    sentence = saving(reduced(case))
+    for percent in ("79.2 %", "54.8 %"):
+        assert percent in sentence and percent in said
+    for name in ("memset", "persistent"):
+        assert f"{2**25 / took[name] / 1e3:.1f}" == "3.2" and "32 MiB at 3.2 TB/s" in said

@@ -2,13 +2,15 @@
 
 import csv
 import json
+import re
 
 import pandas as pd
 import pytest
-from conftest import snakemake
+from conftest import ROOT, snakemake
 from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Repository
 from gpuledger.studies import metric_sweep
 from gpuledger.studies.metric_sweep import tables
 
@@ -268,3 +270,32 @@ def test_a_folder_of_ncu_output_becomes_pages_and_a_page_for_one_metric(checkout
     header = (folder / "anomalies.csv").read_text("utf-8").strip()
     assert header == "kernel_class,metric,kind,where,evidence,provenance"
     assert json.loads((folder / "summary.json").read_text("utf-8"))["anomalies"] == {"value": 0, "unit": "1"}
+
+
+def test_what_the_notebook_says_of_the_h200_is_what_was_recorded():
+    dataset = Repository.find(ROOT).dataset("nvidia-h200")
+    result, sweep = reduce(dataset.case("metric_sweep", "gpt2"))
+    laws = sweep.laws.set_index(["kernel_class", "metric", "variable"])["formula"]
+    said = (ROOT / "notebooks/metric_sweep.ipynb").read_text("utf-8")
+    said = re.sub(r'\\n",\s+"\s*', " ", said[said.index("Findings in the data recorded on an H200") :])
+    layers = sweep.laws[(sweep.laws["variable"] == "n_layer") & (sweep.laws["law"] != "undetermined")]
+    changed = layers[layers["law"] != "constant"]
+    assert f"{len(layers) - len(changed)} of {len(layers)} counters with a law are constant" in said
+    assert set(changed["law"]) == {"saturating"} and len(changed) == 3 and "other three are shares and rates" in said
+    reads = sweep.laws[(sweep.laws["metric"] == "dram__sectors_read.sum") & (sweep.laws["variable"] == "seq_len")][
+        "law"
+    ]
+    linear = reads.isin(["proportional", "affine"]).sum()
+    assert (linear, (reads != "undetermined").sum()) == (4, 5) and "in four of five classes" in said
+    read, stored = "dram__sectors_read.sum", "smsp__sass_inst_executed_op_global_st.sum"
+    assert laws["fmha", read, "seq_len"].startswith("288.25·seq_len") and "288.25 sectors per token" in said
+    assert laws["layer_norm", read, "seq_len"].startswith("96·seq_len") and "layer normalization 96" in said
+    assert laws["fmha", stored, "hidden_dim"] == "768 for hidden_dim ≤ 768, then hidden_dim" and "`768` stores" in said
+    assert (
+        result["gemm_dram__sectors_read_sum_by_hidden_dim_law"] == "quadratic" and "square of the hidden size" in said
+    )
+    knees = sweep.laws.set_index(["kernel_class", "metric", "variable"])["knee"]
+    assert f"near {knees['fmha', TIME, 'seq_len']:.0f} tokens" in said
+    _, totals = reduce(dataset.case("metric_sweep", "gpt2_totals"))
+    layers = totals.laws[(totals.laws["variable"] == "n_layer") & (totals.laws["law"] != "undetermined")]["law"]
+    assert f"{layers.isin(['proportional', 'affine']).sum()} of {len(layers)} are linear" in said

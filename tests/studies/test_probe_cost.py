@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT
 from hypothesis import given
@@ -424,3 +425,28 @@ def test_a_record_per_iteration_is_not_lightweight(folder):
     assert result["finding"].endswith(
         "lightweight probes need 0.098 % of the workload's memory, records per iteration need 4×"
     )
+
+
+def test_what_the_notebooks_say_of_the_h200_is_what_was_recorded():
+    recorded = Repository.find(ROOT).dataset("nvidia-h200")
+    said = (ROOT / "notebooks/exposed_latency.ipynb").read_text("utf-8")
+    case = recorded.case("exposed_latency", "probes")
+    times = pd.read_csv(case.path("table")).set_index(["workload", "probe"])
+    assert f"{times['ncu_ms'].min():.0f} to {times['ncu_ms'].max():.0f} ms for each" in said
+    result = reduced(case)
+    assert f"ratios of {result['ncu_min']:,.0f} to {result['ncu_max']:,.0f} say" in said
+    assert f"short, {times['original_ms'].min():.2f} to {times['original_ms'].max():.2f} ms" in said
+    ours = times.loc[["gemm", "attention"], "probed_ms"]
+    assert f"take {ours.min():.2f} to {ours.max():.2f} ms" in said
+    copied = times.loc["fill"].loc[["gmem_bytes", "tensorop_count"]]
+    shares = 100 * copied["epilogue_ms"] / copied["probed_ms"]
+    assert shares.between(98, 99).all() and "98 to 99 % of the" in said
+    assert f"({times.loc[('fill', 'block_sched'), 'kernel_ms'] / times['original_ms'].min():.2f} for `fill`)" in said
+    said = (ROOT / "notebooks/kernel_overhead.ipynb").read_text("utf-8")
+    result = reduced(recorded.case("kernel_overhead", "table2"))
+    costs = (100 * (result[f"lightweight_slowdown_{which}"] - 1) for which in ("min", "max"))
+    assert "cost {:.1f} to {:.1f} %".format(*costs) in said
+    for operator in ("attention_512", "gemm_2048"):
+        assert f"{100 * (result[f'{operator}_program_progress_slowdown'] - 1):.0f} % of `{operator}`" in said
+    dmat = [result[f"{operator}_dmat_slowdown"] for operator in ("attention_512", "gemm_2048", "fill")]
+    assert "a factor of {:.1f} and {:.1f} there, and {:.2f} for".format(*dmat) in said

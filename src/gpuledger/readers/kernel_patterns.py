@@ -38,6 +38,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("Triton template", r"^triton_(?:tem|mm)_", "gemm", "triton"),
     ("Triton pointwise", r"^triton_poi_", "elementwise", "triton"),
     ("split-K reduction", r"(?i)split_?k_?reduce|reduce_?split_?k", "split_k_reduce", "cublas", "full"),
+    ("split-K reduction of xmma", r"_execute_split_k_kernel", "split_k_reduce", "cublas"),
     ("flash attention", r"(?i)flash_?(?:fwd|bwd|attn|attention)|\bflash(?:_\w{1,20})?::", "attention", "flash", "full"),
     ("fused attention of CUTLASS", r"(?i)fmha|AttentionKernel|attention_kernel", "attention", "cutlass", "full"),
     ("attention", r"(?i)attention|attn_|_attn|sdpa|Batch(?:Decode|Prefill)With|\bmha_|_mha\b|mqa_|mla_", "attention"),

@@ -101,11 +101,11 @@ def record_gemm(folder: str | Path) -> Recorded:
     types = list(OPERATORS) if torch.cuda.get_device_capability(0) >= (8, 9) else ["bfloat16"]
     for dtype in types:
         waiting = [shape for shape in shapes() if (dtype, *shape) not in done]
-        bench = ProductBench(torch, dtype) if waiting else None
+        products = Products(torch, dtype) if waiting else None
         for at in range(0, len(waiting), CHUNK):
             LOG.info("gemm: %s, %d shapes left", dtype, len(waiting) - at)
             part = waiting[at : at + CHUNK]
-            rows = rows_of(bench.profile(calls := calls_of(part)), calls, dtype, len(done))
+            rows = rows_of(products.profile(calls := calls_of(part)), calls, dtype, len(done))
             if len(rows) < len(part):
                 problem = f"of {len(part)} products the profiler shows {len(rows)}"
                 raise InputError("torch.profiler", dtype, problem, "record again; see whether another profiler runs")
@@ -116,7 +116,7 @@ def record_gemm(folder: str | Path) -> Recorded:
     return Recorded(cases, {"shapes": len(shapes()), "types": types}, {TABLE: _NOTE})
 
 
-class ProductBench:
+class Products:
     """Operands for all shapes in one type, and PyTorch's profiler around their products."""
 
     def __init__(self, torch: Any, dtype: str):

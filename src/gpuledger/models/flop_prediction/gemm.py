@@ -17,7 +17,13 @@ _MODELLED = re.compile(
     r"(?:maxwell|pascal|volta|turing|ampere)_sgemm_\d{1,4}x\d{1,4}(?:_sliced1x\d{1,2})?_[nt]{2}"
     r"|cutlass_\d{2,3}_simt_sgemm_\d{1,4}x\d{1,4}_\d{1,3}x\d{1,2}_[nt]{2}(?:_align\d{1,2})?"
 )
-_CHECKED = re.compile(r"ampere_|cutlass_80_")
+_CHECKED = re.compile(r"ampere_|cutlass_80_|sm80_xmma_|sgemm_largek_")
+#: What cuBLAS 12 and later launch in fp32 from Hopper on, and its kernels for few outputs of a large K.
+_XMMA = re.compile(r"sm\d{2,3}_xmma_gemm_f32f32_f32f32_f32_[nt]{2}_n_tilesize\w{1,80}_ffma_\w{1,80}_execute_kernel\w*")
+_XMMA_REDUCE = re.compile(r"sm\d{2,3}_xmma_gemm_\w{1,200}_execute_split_k_kernel\w*")
+_LARGE_K = "sgemm_largek_lds64"
+#: Of kernels that are not cuBLAS's own of Ampere, the multiple that the parts of K have.
+_PART_MULTIPLE = 8
 _COUNTERS = ("fadd", "fmul", "ffma")
 
 
@@ -54,23 +60,30 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         FFMA  = pad·(Σ_i ⌈k_i/8L⌉·8L + e) with split-K chunks k_i of ⌈K/s⌉
         e     = 0 with a separate reduction kernel, else s − 1, and 1 more when C is read (beta ≠ 0)
 
-    Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels only; kernels of
-    other architectures with the same naming are predicted and marked. No factor is fitted. Two integers may have to be
-    read off the counters: s off FMUL where the recording has no grid (FADD, FFMA and the reduction remain checks), and
+    ``sgemm_largek_lds64<_, _, p, q, r, …>`` is the same with Tm = 2^p, Tn = 2^q, K steps of 2^r, e = s, and parts of K
+    that are multiples of 8, as CUTLASS's are, whose grid has s in z and, where it is swizzled, more blocks than tiles
+    in x and y. ``sm80_xmma_gemm_f32f32_…_tilesize{Tn}x{Tm}x{Tk}_…_ffma_…`` multiplies by alpha and adds C in one
+    instruction: FMUL = 0, FADD = (s − 1)·pad, e = 1, and with a separate reduction kernel FADD = e = 0.
+
+    Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels on an A100, and
+    on those of cuBLAS 13.1 on an H200 (223 products; of the xmma kernels, layouts tn and nt); kernels of other
+    architectures with the same naming are predicted and marked. No factor is fitted. Two integers may have to be read
+    off the counters: s off FMUL where the recording has no grid (FADD, FFMA and the reduction remain checks), and
     whether C is read off FFMA. The ``*_source`` columns say where each came from.
 
     Parameters
     ----------
     launches : pandas.DataFrame
         One row per launch. ``kernel`` (str) and ``m, n, k`` (integers; may be missing where unknown: FADD and
-        FMUL need only the grid). Optional: ``grid_blocks`` (blocks of the grid), ``split_k`` (s, where known
-        otherwise), ``fadd, fmul, ffma`` (counted thread instructions), ``followed_by_reduce`` (bool: a split-K
-        reduction kernel follows) and ``accumulates`` (bool: C is read, as with a bias copied to C beforehand).
+        FMUL need only the grid). Optional: ``grid_blocks`` (blocks of the grid), ``grid`` (``(x, y, z)``), ``split_k``
+        (s, where known otherwise), ``fadd, fmul, ffma`` (counted thread instructions), ``followed_by_reduce`` (bool: a
+        split-K reduction kernel follows) and ``accumulates`` (bool: C is read, as with a bias copied to C beforehand).
 
     Returns
     -------
     pandas.DataFrame
-        Same index as the input. ``tiled`` (the closed form applies), ``tile_m``, ``tile_n``, ``slices``, ``s``,
+        Same index as the input. ``tiled`` (the closed form applies, and the kernel is not one of a large K),
+        ``tile_m``, ``tile_n``, ``slices``, ``s``,
         ``split_k_source`` (given, grid, counters, unknown), ``pad``, ``e``, ``epilogue_source`` (launches,
         counters, assumed), ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted``,
         ``flops_2mnk``, the parts of the excess over 2·M·N·K in FLOP (``excess_padding``, ``excess_alpha``,
@@ -79,16 +92,29 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     """
     parsed = {name: parse(name) for name in launches["kernel"].unique()}
     facts = [parsed[name] for name in launches["kernel"]]
+    xmma = pd.Series([_XMMA.fullmatch(fact.base) is not None for fact in facts], launches.index, bool)
+    large = {name: _large_k_tile(name) for name, fact in parsed.items() if fact.base == _LARGE_K}
+    large_k = launches["kernel"].map(lambda name: large.get(name) is not None).astype(bool)
     tiled = pd.Series([_MODELLED.fullmatch(fact.base) is not None for fact in facts], launches.index, bool)
+    tiled |= xmma | large_k
+    cutlass = pd.Series([fact.base.startswith("cutlass_") for fact in facts], launches.index, bool) & tiled
     checked = [_CHECKED.match(fact.base) is not None for fact in facts]
 
     def stated(attribute: str, default: int) -> pd.Series:
         return pd.Series([getattr(fact, attribute) or default for fact in facts], launches.index, "Int64").where(tiled)
 
     tile_m, tile_n, slices = stated("tile_m", 1), stated("tile_n", 1), stated("slices", 1)
+    tile_m, tile_n = tile_m.mask(xmma, tile_n), tile_n.mask(xmma, tile_m)
     k_step = stated("tile_k", SIMT_K_STEP) * slices
+    own = [large.get(name) or (pd.NA,) * 3 for name in launches["kernel"]]
+    tile_m, tile_n, k_step = (
+        values.mask(large_k, pd.Series([tile[place] for tile in own], launches.index, "Int64"))
+        for place, values in enumerate((tile_m, tile_n, k_step))
+    )
 
     m, n, k, grid, given = (integer_column(launches, name, file, 1) for name in (*"mnk", "grid_blocks", "split_k"))
+    in_z = launches.get("grid", pd.Series(None, launches.index, "str")).astype("str").str.extract(r"(\d{1,6})\)$")[0]
+    in_z = pd.to_numeric(in_z).astype("Int64")
     _, fmul, ffma = (integer_column(launches, column, file, 0) for column in _COUNTERS)
     result, accumulates = (
         launches.get(name, pd.Series(pd.NA, launches.index)).astype("boolean")
@@ -108,27 +134,33 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         [~shaped, given.notna(), grid.notna(), fmul.notna()], ["unknown", "given", "grid", "counters"], "unknown"
     )
     s = _whole_quotient(grid, tiles).where(grid.notna(), _whole_quotient(fmul, pad * slices))
+    s = s.mask(cutlass & in_z.notna(), in_z)
     s = given.fillna(s).where(shaped)
     known = s.notna()
 
     chunk = _ceil_div(k, s)
+    chunk = chunk.mask(large_k | cutlass, _ceil_div(chunk, _PART_MULTIPLE) * _PART_MULTIPLE)
     k_padded = (k // chunk) * _ceil_div(chunk, k_step) * k_step + _ceil_div(k % chunk, k_step) * k_step
     from_counters = accumulates.isna() & ffma.notna() & ~result
     reads_c = accumulates.fillna(from_counters & (ffma == pad * (k_padded + s)).fillna(False))
-    e = (s - 1 + reads_c.astype("Int64")).mask(result, 0).where(known)
+    e = (s - 1 + reads_c.astype("Int64")).mask(xmma, 1).mask(result, 0).mask(large_k, s).where(known)
     epilogue_source = np.select(
-        [~known, result | accumulates.notna(), from_counters], ["unknown", "launches", "counters"], "assumed"
+        [~known, xmma | large_k | result | accumulates.notna(), from_counters],
+        ["unknown", "launches", "counters"],
+        "assumed",
     )
 
     # Without a shape the grid alone gives s·pad.
     grid_only = tiled & ~shaped & grid.notna()
     partials = (s * pad).mask(grid_only, grid * tile_m * tile_n)
     added, multiplied, multiply_added = partials * (slices - 1), partials * slices, pad * (k_padded + e)
+    added = added.mask(xmma, ((s - 1) * pad).mask(result, 0))
+    multiplied = multiplied.mask(xmma & multiplied.notna(), 0)
     fused = multiply_added.notna()
     out = pd.DataFrame(
         {
             "kernel": launches["kernel"],
-            "tiled": tiled,
+            "tiled": tiled & ~large_k,
             "tile_m": tile_m,
             "tile_n": tile_n,
             "slices": slices,
@@ -174,9 +206,10 @@ def _explain(row: tuple, checked: bool) -> str:
     padding, alpha, summed, epilogue = row.excess_padding, row.excess_alpha, row.excess_slices, row.excess_epilogue
     total = padding + alpha + summed + epilogue
     words = [f"{padding:,} padding to whole tiles and K steps"] if padding else []
-    words.append(f"{alpha:,} alpha × {'partial results' if row.s * row.slices > 1 else 'results'}")
-    words += [f"{summed:,} sums of {row.slices} slices"] if summed else []
-    words += [f"{epilogue:,} accumulation into C"] if epilogue else []
+    words += [f"{alpha:,} alpha × {'partial results' if row.s * row.slices > 1 else 'results'}"] if alpha else []
+    words += [f"{summed:,} sums of {f'{row.slices} slices' if alpha else f'{row.s} parts of K'}"] if summed else []
+    words += [f"{epilogue:,} {'accumulation into C' if alpha else 'alpha × results and C'}"] if epilogue else []
+    words = words or ["nothing"]
     split = f", split-K {row.s}" if row.s > 1 else ""
     text = f"{total:,} FLOP ({total / row.flops_2mnk:.2%}) beyond 2·M·N·K{split}: {', '.join(words)}"
     return text if checked else f"{text}; form not checked on this architecture"
@@ -192,9 +225,11 @@ def predict_split_k_reduce(
 ) -> pd.DataFrame:
     """Predict the instructions of split-K reduction kernels.
 
-    FMUL = outputs (alpha); FADD = s·outputs, or (s + 1)·outputs if the kernel adds a bias; FFMA = outputs
-    if it reads C (beta ≠ 0), else 0. The kernel of cuBLAS 11.1 (recognised by its four template arguments, all types)
-    always executes the addition of a bias, with or without one: 298 of 298 launches of the A100 Linear set.
+    FMUL = outputs (alpha); FADD = s·outputs, or (s + 1)·outputs if the kernel adds a bias, which the last template
+    arguments of cuBLAS 12 and later say; FFMA = outputs if it reads C (beta ≠ 0), else 0. The kernel of cuBLAS 11.1
+    (recognised by its four template arguments, all types) always executes the addition of a bias, with or without one:
+    298 of 298 launches of the A100 Linear set. The one that belongs to ``xmma`` kernels multiplies by alpha and adds C
+    in one instruction: FMUL = 0, FFMA = outputs.
 
     Parameters
     ----------
@@ -212,14 +247,27 @@ def predict_split_k_reduce(
     fixed = {name: _adds_always(name) for name in kernels.unique()}
     outputs, s = np.asarray(outputs, dtype=np.int64), np.asarray(s, dtype=np.int64)
     extra = kernels.map(fixed).to_numpy(dtype=bool) | np.asarray(bias, dtype=bool)
-    fadd, ffma = (s + extra) * outputs, outputs * np.asarray(accumulates, dtype=bool)
-    frame = {"fadd_predicted": fadd, "fmul_predicted": outputs, "ffma_predicted": ffma}
-    return pd.DataFrame({**frame, "flops_predicted": fadd + outputs + 2 * ffma}, kernels.index, dtype="Int64")
+    fused = kernels.map(lambda name: _XMMA_REDUCE.fullmatch(parse(name).base) is not None).to_numpy(dtype=bool)
+    fadd, fmul = (s + extra) * outputs, outputs * ~fused
+    ffma = outputs * (fused | np.asarray(accumulates, dtype=bool))
+    frame = {"fadd_predicted": fadd, "fmul_predicted": fmul, "ffma_predicted": ffma}
+    return pd.DataFrame({**frame, "flops_predicted": fadd + fmul + 2 * ffma}, kernels.index, dtype="Int64")
 
 
 def _adds_always(name: str) -> bool:
+    """Whether a reduction kernel adds a bias whatever is asked for, or is the one that does."""
     arguments = template_arguments(name)
+    if len(arguments) == 15 and arguments[-3] in ("1", "true"):
+        return True
     return len(arguments) == 4 and not any(re.search(r"\d|true|false", a.replace("float32", "")) for a in arguments)
+
+
+def _large_k_tile(name: str) -> tuple[int, int, int] | None:
+    """Tile over N and over M, and K step, of a kernel for few outputs of a large K; None if its name says neither."""
+    powers = template_arguments(name)[2:5]
+    if len(powers) < 3 or not all(re.fullmatch(r"\d{1,2}", power) and int(power) < 12 for power in powers):
+        return None
+    return 2 ** int(powers[0]), 2 ** int(powers[1]), 2 ** int(powers[2])
 
 
 def predict_sum_reduction(elements: int) -> int:

@@ -68,7 +68,7 @@ def predict_linear(
     Parameters
     ----------
     launches : pandas.DataFrame
-        In launch order. ``kernel``; optional ``launch``, ``grid_blocks`` and ncu metrics by name (counters of
+        In launch order. ``kernel``; optional ``launch``, ``grid_blocks``, ``grid`` and ncu metrics by name (counters of
         fadd, fmul, ffma on ``sm`` or ``smsp``, ``dram__bytes.sum`` in byte).
     shapes : pandas.DataFrame, optional
         ``m, n, k`` as ``linear_shapes`` returns them. Without them only FMUL and FADD are predicted, from names and
@@ -81,7 +81,7 @@ def predict_linear(
         ``shape`` (number of the shape, from 0), ``m, n, k``, the columns of ``predict_gemm``, ``fadd, fmul,
         ffma`` counted, ``flops_counted``, ``exact`` (boolean: every predicted counter equals the counted one;
         ``<NA>`` if nothing is predicted or counted), ``dram_bytes``, ``dram_bytes_predicted`` (fp32 A + B, each read
-        once). For kernels outside the closed form (gemmSN, gemv, dot, largek) ``tiled`` is false and only
+        once). For kernels outside the closed form (gemmSN, gemv, dot) ``tiled`` is false and only
         ``flops_2mnk`` is filled in.
 
     Raises
@@ -122,8 +122,9 @@ def predict_linear(
     copies_seen = bool((classes == "copy").any())
     if copies_seen:
         query["accumulates"] = copied[main]
-    if "grid_blocks" in launches.columns:
-        query["grid_blocks"] = launches.loc[main, "grid_blocks"]
+    for name in ("grid_blocks", "grid"):
+        if name in launches.columns:
+            query[name] = launches.loc[main, name]
     predicted = predict_gemm(query, file=file).drop(columns="kernel")
     owner = np.flatnonzero(main)[number[is_reduce]]
     s = predicted["s"].reindex(owner).set_axis(out.index[is_reduce])
@@ -164,12 +165,14 @@ def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
     dict
         ``launches``; ``tiled_launches`` and ``tiled_exact`` (GEMM launches with a closed form, and those where every
         counter agrees), ``reduce_launches`` and ``reduce_exact`` (reductions after tiled launches),
+        ``large_k_launches`` and ``large_k_exact`` (of the others, those of a large K, which have a closed form, too),
         ``not_tiled_launches``, ``split_k_from_counters``; over the tiled launches ``mape_2mnk_percent`` and
         ``mape_predicted_percent`` (mean absolute error against counted FLOPs), ``median_2mnk_percent`` and
         ``worst_2mnk_percent`` (signed). NaN without counters.
     """
     gemm = table[table["role"] == "gemm"]
     tiled = gemm[gemm["tiled"]]
+    large = gemm[~gemm["tiled"] & gemm["flops_predicted"].notna()]
     of_tiled = table["shape"].isin(tiled["shape"]) & (table["role"] == "split_k_reduce")
     naive = percent_errors(tiled["flops_2mnk"], tiled["flops_counted"])
     model = percent_errors(tiled["flops_predicted"], tiled["flops_counted"])
@@ -177,6 +180,8 @@ def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
         "launches": len(table),
         "tiled_launches": len(tiled),
         "tiled_exact": int(tiled["exact"].fillna(False).sum()),
+        "large_k_launches": len(large),
+        "large_k_exact": int(large["exact"].fillna(False).sum()),
         "not_tiled_launches": len(gemm) - len(tiled),
         "reduce_launches": int(of_tiled.sum()),
         "reduce_exact": int(table.loc[of_tiled, "exact"].fillna(False).sum()),

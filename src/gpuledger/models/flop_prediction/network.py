@@ -75,7 +75,8 @@ def predict_network(
     ----------
     kernels : pandas.DataFrame
         ``pass`` (``forward``, ``backward``; others are listed without a prediction), ``kernel``. Optional:
-        ``kernel_class``, ``grid_blocks`` (of one launch), ``fadd, fmul, ffma`` (summed over the launches of the row).
+        ``kernel_class``, ``grid_blocks``, ``grid`` (of one launch), ``fadd, fmul, ffma`` (summed over the launches of
+        the row).
     layers, hidden_dim, tokens : int
         Of the network, each at least 1.
     activation : {"sigmoid", "relu", "identity"}
@@ -192,8 +193,9 @@ def _predict_gemms(table: _NetworkRows, bias: bool, file: str | Path) -> pd.Data
     shape.loc[mine, ["m", "n", "k"]] = table.hidden_dim, table.hidden_dim, table.tokens
     _count_gemms(table, rows, shape, file)
 
-    if "grid_blocks" in frame.columns:
-        shape["grid_blocks"] = frame.loc[rows, "grid_blocks"]
+    for name in ("grid_blocks", "grid"):
+        if name in frame.columns:
+            shape[name] = frame.loc[rows, name]
     for op in _OPS:
         total, launches = out.loc[rows, op], out.loc[rows, "launches"]
         shape[op] = (total // launches).where((total % launches == 0).fillna(False))

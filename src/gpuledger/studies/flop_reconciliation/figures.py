@@ -127,22 +127,34 @@ def draw_steps(axes: Axes, steps: pd.DataFrame, total: pd.Series) -> None:
 
 def draw_formulas(axes: Axes, data: pd.DataFrame) -> None:
     """Draw 2·M·N·K and the closed form of every launch as shares of the counted FLOPs (%)."""
-    tiled = data[(data["role"] == "gemm") & data["tiled"]]
     predicted = data[data["flops_predicted"].notna() & data["role"].isin(["gemm", "split_k_reduce"])]
-    for frame, column, colour in ((tiled, "flops_2mnk", ORANGE), (predicted, "flops_predicted", BLUE)):
+    covered = data[(data["role"] == "gemm") & (data["tiled"] | data["flops_predicted"].notna())]
+    tiled = data[(data["role"] == "gemm") & data["tiled"]]
+    lowest, highest = 100.0, 100.0
+    for frame, column, colour in ((covered, "flops_2mnk", ORANGE), (predicted, "flops_predicted", BLUE)):
         counted = frame["flops_counted"].astype("float64")
         share = 100 * frame[column].astype("float64") / counted
         axes.scatter(counted, share, color=colour, alpha=0.55, s=9, linewidths=0, rasterized=True, zorder=3)
-    axes.set(xscale="log", yscale="log", xlabel="FLOPs that the hardware counted in a launch")
+        lowest, highest = min(lowest, share.min()), max(highest, share.max())
+    near = lowest > 90 and highest < 110  # a logarithmic axis would hide it
+    axes.set(xscale="log", yscale="linear" if near else "log", xlabel="FLOPs that the hardware counted in a launch")
+    if near:
+        room = 0.25 * (highest - lowest) + 0.05
+        axes.set_ylim(lowest - room, highest + 2 * room)
+    else:
+        axes.set(ylim=(0.16, 260), yticks=[0.3, 1, 3, 10, 30, 100])
     axes.set_ylabel("formula, as a share of the count")
     axes.yaxis.set_major_formatter("{x:g} %")
     axes.yaxis.set_minor_formatter("")
     axes.grid(axis="y")
     exact = {role: int(mine["exact"].fillna(False).sum()) for role, mine in predicted.groupby("role")}
-    words = f"closed form: {exact.get('gemm', 0):,} of {len(tiled):,} GEMMs exact"
+    words = f"closed form: {exact.get('gemm', 0):,} of {len(covered):,} GEMMs exact"
     if (reductions := int((predicted["role"] == "split_k_reduce").sum())) and not figures.for_columns:
         words += f", {exact.get('split_k_reduce', 0):,} of {reductions:,} split-K reductions"
-    axes.text(0.995, 125, words, transform=axes.get_yaxis_transform(), ha="right", color=BLUE, fontweight="bold")
+    at = 100 + 0.6 * room if near else 125
+    axes.text(0.995, at, words, transform=axes.get_yaxis_transform(), ha="right", color=BLUE, fontweight="bold")
+    if near:
+        axes.text(0.01, lowest - 0.6 * room, "2·M·N·K", transform=axes.get_yaxis_transform(), color="#9A6700", fontweight="bold")
     worst = tiled.loc[tiled["error_2mnk_percent"].abs().idxmax()]
     share = 100 + worst["error_2mnk_percent"]
     if 90 < share < 300:  # it would stand on the other words, and says little

@@ -38,8 +38,20 @@ def read_shapes(path: str | Path) -> pd.DataFrame:
     return linear_shapes(entries, file=path)
 
 
-def read_recording(path: str | Path) -> pd.DataFrame:
-    """Read a recording: one row per launch with ``launch, kernel, grid_blocks``, counters and DRAM bytes."""
+def read_recording(path: Path) -> pd.DataFrame:
+    """Read a recording, or the recordings of a folder in the order of their names, one after another.
+
+    Returns
+    -------
+    DataFrame
+        One row per launch: ``launch, kernel, grid, grid_blocks``, counters and DRAM bytes.
+    """
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        if not files:
+            raise InputError(path, "", "the folder has no recording", "put the output of Nsight Compute into it")
+        launches = pd.concat([read_recording(file) for file in files], ignore_index=True)
+        return launches.assign(launch=launches.index)
     report, counters = read_counters(path)
     values = Values(report)
     found = {name: values.get(name) for name in _DRAM if name in values.names()}
@@ -48,7 +60,7 @@ def read_recording(path: str | Path) -> pd.DataFrame:
         wide[f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum"] = counters[name].reset_index(drop=True)
     if _DRAM[0] not in wide and set(_DRAM[1:]) <= set(wide):
         wide[_DRAM[0]] = wide[_DRAM[1]] + wide[_DRAM[2]]
-    launches = report.launches[["kernel", "grid_blocks"]].reset_index(names="launch")
+    launches = report.launches[["kernel", "grid", "grid_blocks"]].reset_index(names="launch")
     launches["kernel"] = launches["kernel"].astype(str)
     return launches.join(wide)
 
@@ -115,7 +127,8 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
     add = result.add
     add("launches", accuracy["launches"], "launch")
     add("matrix_launches", len(gemm), "launch")
-    for name in ("tiled_launches", "tiled_exact", "not_tiled_launches", "reduce_launches", "reduce_exact"):
+    names = ("tiled_launches", "tiled_exact", "large_k_launches", "large_k_exact", "not_tiled_launches")
+    for name in (*names, "reduce_launches", "reduce_exact"):
         add(name, accuracy[name], "launch")
     reductions = data[(data["role"] == "split_k_reduce") & data["shape"].isin(tiled["shape"])]
     outputs = reductions["m"] * reductions["n"]
@@ -149,8 +162,9 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
                 add(f"dram_{name}_launches", len(error), "launch")
                 add(f"dram_{name}_mape_percent", float(error.mean()), "%")
                 add(f"dram_{name}_close_launches", int((error <= 1).sum()), "launch")
-    exact, kernels = accuracy["tiled_exact"] + accuracy["reduce_exact"], accuracy["tiled_launches"]
-    kernels += accuracy["reduce_launches"]
+    covered = ("tiled", "large_k", "reduce")
+    exact = sum(accuracy[f"{name}_exact"] for name in covered)
+    kernels = sum(accuracy[f"{name}_launches"] for name in covered)
     if not accuracy["tiled_launches"]:
         finding = (
             "No launch is a tiled fp32 GEMM that the closed form describes; the study kernel_profile can use this file"

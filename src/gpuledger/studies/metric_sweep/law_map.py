@@ -66,7 +66,8 @@ def draw(axes: Axes, laws: pd.DataFrame, points: pd.DataFrame) -> None:
         if metric in row and name in column:
             kind = _KIND_OF.get(law, law)
             corner = block[variable] + column[name] - 0.5, row[metric] - 0.5
-            axes.add_patch(Rectangle(corner, 1, 1, facecolor=_KINDS[kind][0], edgecolor=_edge(kind), linewidth=0.7))
+            style = {"facecolor": _KINDS[kind][0], "edgecolor": _edge(kind), "zorder": 2 + (kind == "undetermined")}
+            axes.add_patch(Rectangle(corner, 1, 1, linewidth=0.7, **style))
             drawn.add(kind)
     axes.set_xlim(-0.6, len(varied) * (len(classes) + 1) - 1.4)
     axes.set_ylim(len(metrics) - 0.4, -0.6)
