@@ -152,9 +152,10 @@ def draw_formulas(axes: Axes, data: pd.DataFrame) -> None:
     if (reductions := int((predicted["role"] == "split_k_reduce").sum())) and not figures.for_columns:
         words += f", {exact.get('split_k_reduce', 0):,} of {reductions:,} split-K reductions"
     at = 100 + 0.6 * room if near else 125
-    axes.text(0.995, at, words, transform=axes.get_yaxis_transform(), ha="right", color=BLUE, fontweight="bold")
+    bold = {"transform": axes.get_yaxis_transform(), "fontweight": "bold"}
+    axes.text(0.995, at, words, ha="right", color=BLUE, **bold)
     if near:
-        axes.text(0.01, lowest - 0.6 * room, "2·M·N·K", transform=axes.get_yaxis_transform(), color="#9A6700", fontweight="bold")
+        axes.text(0.01, lowest - 0.6 * room, "2·M·N·K", color="#9A6700", **bold)
     worst = tiled.loc[tiled["error_2mnk_percent"].abs().idxmax()]
     share = 100 + worst["error_2mnk_percent"]
     if 90 < share < 300:  # it would stand on the other words, and says little
