@@ -26,7 +26,7 @@ NAMED = {
     "fig10a": "dmat/fig10a",
     "fig10b": "dmat/fig10b",
     "fig10c": "dmat/fig10c",
-    "flop_reconciliation": "flop_reconciliation/toy_network",
+    "flop_reconciliation": "flop_reconciliation/toy_network flop_reconciliation/gpt2",
     "normalization_roofline": "normalization_roofline/model_h200 normalization_roofline/measured "
     "normalization_roofline/measured_bf16 normalization_roofline/measured_fp16",
     "metric_sweep": "metric_sweep/gpt2 metric_sweep/gpt2_totals",
