@@ -101,6 +101,9 @@ def print_comparison(result: CaseResult, as_json: bool) -> None:
         ]
         rows.append([row["kernel"], row["class"], *launches, f"{row['change_ms']:.{decimals}f}"])
     headers = ["kernel", "class", "before (launches × µs)", "after", "change (ms)"]
-    print_table(headers, rows, right=range(2, 5), spare=["class"])
+    if rows:
+        print_table(headers, rows, right=range(2, 5), spare=["class"])
     if rest := len(kernels) - len(large):
-        say(f"\n{rest:,} kernels changed by less than {SMALL / 10:.2%} of a step".replace("%", " %"))
+        if rows:
+            say()
+        say(f"{rest:,} kernels changed by less than {SMALL / 10:.2%} of a step".replace("%", " %"))
