@@ -278,7 +278,58 @@ def test_other_kernels_are_not_tiled():
         assert row["flops_2mnk"] == 210
         assert "not a tiled SIMT SGEMM kernel" in row["explanation"]
     assert not gemm("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn", 3, 5, 7, fmul=1)["tiled"]
-    assert "not checked on this architecture" in gemm("volta_sgemm_128x64_nn", 3, 5, 7, split_k=1)["explanation"]
+    assert "not checked on such kernels" in gemm("volta_sgemm_128x64_nn", 3, 5, 7, split_k=1)["explanation"]
+
+
+XMMA_TILE = "sm80_xmma_gemm_f32f32_f32f32_f32_{}_n_tilesize{}_stage3_ffma_aligna4_execute_kernel__5x_cublas"
+
+
+@pytest.mark.parametrize("tile", ["", "128", "128x128", "0x128x8", "128x0x8", "128x128x0", "axbxc"])
+def test_a_name_without_a_tile_predicts_nothing(tile):
+    """A tile of 1 × 1 would have fitted any grid."""
+    for shape in ((3, 5, 7), (None, None, None)):
+        row = gemm(XMMA_TILE.format("tn", tile or "_"), *shape, grid_blocks=15)
+        assert not row["tiled"] and pd.isna(row["fadd_predicted"]) and pd.isna(row["flops_predicted"])
+    assert pd.isna(gemm("ampere_sgemm_0x64_tn", 3, 5, 7, grid_blocks=15)["flops_predicted"])
+
+
+def test_layouts_that_no_recording_has_are_marked():
+    said = {
+        way: gemm(XMMA_TILE.format(way, "64x64x8"), 64, 64, 8, grid_blocks=1)["explanation"] for way in ("tn", "nn")
+    }
+    assert "not checked" not in said["tn"]
+    assert "not checked on such kernels" in said["nn"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks", "s"),
+    [
+        ("(8, 1, 3)", 24, 3),
+        ("(8,1,3)", 24, 3),
+        ("(16, 1, 3)", 48, 3),  # swizzled
+        ("(8, 1, 3)", 8, None),  # not the blocks of this grid
+        ("(1, 1, 24)", 24, None),  # fewer blocks than tiles in x and y
+        ("(8, 1, 0)", 24, 3),  # from here on no grid, so that the blocks tell
+        ("(8, 1, 9999999)", 24, 3),
+        ("(8, 1, -2)", 24, 3),
+        ("8x1x2", 24, 3),
+        (None, 24, 3),
+    ],
+)
+def test_grids_of_cutlass(grid, blocks, s):
+    row = gemm("cutlass_80_simt_sgemm_128x256_8x4_tn_align1", 128, 1024, 1024, grid_blocks=blocks, grid=grid)
+    assert row["s"] == s if s else pd.isna(row["s"]) and pd.isna(row["flops_predicted"])
+
+
+@pytest.mark.parametrize("columns", [["kernel"], ["kernel", "m", "n", "k", "grid_blocks", "grid"]])
+def test_no_launch_is_no_row(columns):
+    assert len(predict_gemm(pd.DataFrame(columns=columns))) == 0
+
+
+@pytest.mark.parametrize("arguments", ["1, 0", "1, 0, 5, 5", "1, 0, 12, 5, 4", "1, 0, x, 5, 4", "1, 0, -1, 5, 4"])
+def test_templates_of_a_large_k_that_say_no_tile(arguments):
+    row = gemm(LARGE_K.format(arguments), 128, 1024, 1024, grid_blocks=128)
+    assert pd.isna(row["fmul_predicted"]) and "not a tiled" in row["explanation"]
 
 
 def test_what_is_unknown_stays_unknown():

@@ -13,6 +13,7 @@ from gpuledger.ledger import claims, notebooks
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.ledger.download.dataset import fetch_dataset
 from gpuledger.studies.flop_reconciliation import tables
+from gpuledger.studies.flop_reconciliation.launches import read_recording
 
 #: What the contract asks of every case with launches.
 CONTRACT = [
@@ -109,6 +110,24 @@ def test_tables_add_up(linear):
     for _, rows in steps.groupby("launch"):
         sums = rows[named[rows.index]]["flops"].tolist()
         assert sums == [rows[~named[rows.index]]["flops"].sum()] * 2
+
+
+def test_what_is_no_recording_in_a_folder_is_named(folder):
+    """A file left out silently would shift all shapes after it."""
+    (folder / "runs" / "older").mkdir(parents=True)
+    write_launches(folder / "runs" / "older" / "a.csv")
+    with pytest.raises(InputError, match="runs: the folder has no recording"):
+        read_recording(folder / "runs")
+    write_launches(folder / "runs" / "a.csv")
+    assert len(read_recording(folder / "runs")) == len(LAUNCHES)
+    for name, text, problem in (("b.csv", "", "is empty"), ("README.md", "two runs\n", "no metric table")):
+        (folder / "runs" / name).write_text(text, "utf-8")
+        with pytest.raises(InputError, match=rf"runs/{name}: .*{problem}"):
+            read_recording(folder / "runs")
+        (folder / "runs" / name).unlink()
+    (folder / "runs" / "c.csv").symlink_to("gone.csv")
+    with pytest.raises(InputError, match=r"runs/c\.csv: "):
+        read_recording(folder / "runs")
 
 
 def test_without_shapes_only_what_names_and_grids_say(folder):

@@ -17,7 +17,7 @@ _MODELLED = re.compile(
     r"(?:maxwell|pascal|volta|turing|ampere)_sgemm_\d{1,4}x\d{1,4}(?:_sliced1x\d{1,2})?_[nt]{2}"
     r"|cutlass_\d{2,3}_simt_sgemm_\d{1,4}x\d{1,4}_\d{1,3}x\d{1,2}_[nt]{2}(?:_align\d{1,2})?"
 )
-_CHECKED = re.compile(r"ampere_|cutlass_80_|sm80_xmma_|sgemm_largek_")
+_CHECKED = re.compile(r"ampere_|cutlass_80_|sm80_xmma_gemm_f32f32_f32f32_f32_(?:tn|nt)_|sgemm_largek_")
 #: What cuBLAS 12 and later launch in fp32 from Hopper on, and its kernels for few outputs of a large K.
 _XMMA = re.compile(r"sm\d{2,3}_xmma_gemm_f32f32_f32f32_f32_[nt]{2}_n_tilesize\w{1,80}_ffma_\w{1,80}_execute_kernel\w*")
 _XMMA_REDUCE = re.compile(r"sm\d{2,3}_xmma_gemm_\w{1,200}_execute_split_k_kernel\w*")
@@ -66,10 +66,10 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     instruction: FMUL = 0, FADD = (s − 1)·pad, e = 1, and with a separate reduction kernel FADD = e = 0.
 
     Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels on an A100, and
-    on those of cuBLAS 13.1 on an H200 (223 products; of the xmma kernels, layouts tn and nt); kernels of other
-    architectures with the same naming are predicted and marked. No factor is fitted. Two integers may have to be read
-    off the counters: s off FMUL where the recording has no grid (FADD, FFMA and the reduction remain checks), and
-    whether C is read off FFMA. The ``*_source`` columns say where each came from.
+    on those of cuBLAS 13.1 on an H200 (223 products; of the xmma kernels, layouts tn and nt); others with the same
+    naming are predicted and marked. No factor is fitted. Two integers may have to be read off the counters: s off FMUL
+    where the recording has no grid (FADD, FFMA and the reduction remain checks), and whether C is read off FFMA.
+    The ``*_source`` columns say where each came from.
 
     Parameters
     ----------
@@ -92,10 +92,11 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     """
     parsed = {name: parse(name) for name in launches["kernel"].unique()}
     facts = [parsed[name] for name in launches["kernel"]]
-    xmma = pd.Series([_XMMA.fullmatch(fact.base) is not None for fact in facts], launches.index, bool)
+    named = [bool(fact.tile_m and fact.tile_n and fact.tile_k != 0) and fact.base for fact in facts]
+    xmma = pd.Series([bool(base and _XMMA.fullmatch(base)) for base in named], launches.index, bool)
     large = {name: _large_k_tile(name) for name, fact in parsed.items() if fact.base == _LARGE_K}
     large_k = launches["kernel"].map(lambda name: large.get(name) is not None).astype(bool)
-    tiled = pd.Series([_MODELLED.fullmatch(fact.base) is not None for fact in facts], launches.index, bool)
+    tiled = pd.Series([bool(base and _MODELLED.fullmatch(base)) for base in named], launches.index, bool)
     tiled |= xmma | large_k
     cutlass = pd.Series([fact.base.startswith("cutlass_") for fact in facts], launches.index, bool) & tiled
     checked = [_CHECKED.match(fact.base) is not None for fact in facts]
@@ -113,8 +114,8 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     )
 
     m, n, k, grid, given = (integer_column(launches, name, file, 1) for name in (*"mnk", "grid_blocks", "split_k"))
-    in_z = launches.get("grid", pd.Series(None, launches.index, "str")).astype("str").str.extract(r"(\d{1,6})\)$")[0]
-    in_z = pd.to_numeric(in_z).astype("Int64")
+    extents = launches.get("grid", pd.Series(None, launches.index, "str")).astype("str")
+    in_z = pd.to_numeric(extents.str.extract(r"[, ]([1-9]\d{0,4})\)$")[0]).astype("Int64")
     _, fmul, ffma = (integer_column(launches, column, file, 0) for column in _COUNTERS)
     result, accumulates = (
         launches.get(name, pd.Series(pd.NA, launches.index)).astype("boolean")
@@ -134,7 +135,8 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         [~shaped, given.notna(), grid.notna(), fmul.notna()], ["unknown", "given", "grid", "counters"], "unknown"
     )
     s = _whole_quotient(grid, tiles).where(grid.notna(), _whole_quotient(fmul, pad * slices))
-    s = s.mask(cutlass & in_z.notna(), in_z)
+    fitting = (grid % in_z == 0) & (grid // in_z >= tiles)
+    s = s.mask(cutlass & in_z.notna() & grid.notna(), in_z.where(fitting.fillna(False)))
     s = given.fillna(s).where(shaped)
     known = s.notna()
 
@@ -212,7 +214,7 @@ def _explain(row: tuple, checked: bool) -> str:
     words = words or ["nothing"]
     split = f", split-K {row.s}" if row.s > 1 else ""
     text = f"{total:,} FLOP ({total / row.flops_2mnk:.2%}) beyond 2·M·N·K{split}: {', '.join(words)}"
-    return text if checked else f"{text}; form not checked on this architecture"
+    return text if checked else f"{text}; form not checked on such kernels"
 
 
 def predict_split_k_reduce(

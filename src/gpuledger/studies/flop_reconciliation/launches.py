@@ -39,7 +39,7 @@ def read_shapes(path: str | Path) -> pd.DataFrame:
 
 
 def read_recording(path: Path) -> pd.DataFrame:
-    """Read a recording, or the recordings of a folder in the order of their names, one after another.
+    """Read a recording, or those of a folder (not of folders in it) in the order of their names, one after another.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def read_recording(path: Path) -> pd.DataFrame:
         One row per launch: ``launch, kernel, grid, grid_blocks``, counters and DRAM bytes.
     """
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        files = sorted(file for file in path.iterdir() if not (file.is_dir() or file.name.startswith(".")))
         if not files:
             raise InputError(path, "", "the folder has no recording", "put the output of Nsight Compute into it")
         launches = pd.concat([read_recording(file) for file in files], ignore_index=True)
