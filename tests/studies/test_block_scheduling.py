@@ -210,7 +210,7 @@ def test_summary_of_a_launch_with_clock_and_times(tmp_path):
     assert result["persistent_saving_percent"] == pytest.approx(27.8375, abs=1e-3)
     assert result["memset_saving_percent"] == pytest.approx(28.5942, abs=1e-3)
     assert result["slot_to_kernel_percent"] <= 100
-    assert result.finding.startswith("k: 29.4 % of slot time")
+    assert result.finding.startswith("k: slots wait for their next block for 29.4 % of the time")
     frame, headers, formats = estimates_table(result)
     assert set(headers) | set(formats) <= set(frame)
     _, shown = run_notebook("block_scheduling", result)
@@ -327,7 +327,7 @@ def test_cycles_in_the_headline_fit_into_the_kernel(tmp_path):
     result = reduce(tmp_path / "mine", records)
     assert result["scheduling_cycles_per_sm"] == 16 * 19 * 300 > result["kernel_cycles"]
     assert result["scheduling_cycles_per_slot"] == 19 * 300 < result["slot_cycles"] <= result["kernel_cycles"]
-    assert result.finding.endswith("replacing blocks (5,700 of 19,700 cycles per slot)")
+    assert result.finding.endswith("of the time (5,700 of 19,700 cycles per slot)")
     assert result["lost_percent"] == pytest.approx(100 * 5700 / 19700)
     _, headers, _ = estimates_table(result)
     assert "slot-cycles" in headers["scheduling_cycles"] and "slot-cycles" in headers["running_cycles"]

@@ -73,7 +73,7 @@ def reduce(
     _add_times(result, case)
     what = ("Simulated " if case.dataset.made_here else "") + case.inputs.get("kernel", case.name)
     lost, each = result["lost_percent"], f"{result['scheduling_cycles_per_slot']:,.0f} of {result['slot_cycles']:,.0f}"
-    finding = f"{what}: {lost:.1f} % of slot time goes into replacing blocks ({each} cycles per slot)"
+    finding = f"{what}: slots wait for their next block for {lost:.1f} % of the time ({each} cycles per slot)"
     result.add("finding", finding, "text")
     return result
 
