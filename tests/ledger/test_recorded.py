@@ -133,6 +133,19 @@ def test_two_groups_of_sms_get_a_quarter_and_three_quarters_of_the_blocks(root, 
     assert fewer.sum() / sms["blocks"].sum() == pytest.approx(2 / 8, rel=0.01)
 
 
+def test_most_blocks_have_an_older_one_that_ends_with_them_or_at_once(root, page):
+    """Of the time of a block's iterations, 31 between 32 looks at the clock."""
+    result = reduced(Repository.find(root).case(H200, "warp_scheduling", "fig13cd"))
+    blocks = result.data[result.data["part"] == "block"].dropna(subset="older_end_cycles")
+    cycles = 31 * result["flop_per_iteration"] * result["clock"] * 1e-6 / blocks["speed_tflops"]
+    end, fast = blocks["older_end_cycles"].astype(float) / cycles, blocks["transition_cycles"].notna()
+    assert f"{len(blocks)} of these outlive an older one" in page
+    assert f"but {(end <= 0.1).sum()} of them by nearly all" in page
+    assert f"and {(end > 0.9).sum()} by a tenth of it or less" in page
+    between = end.between(0.1, 0.9)
+    assert f"between, {(between & fast).sum()} of {between.sum()} speed up" in page
+
+
 def test_where_ligers_kernel_is_faster_is_as_said(root, page):
     def faster(case):
         rows = json.loads((root / f"results/{H200}/normalization_roofline/{case}/summary.json").read_text("utf-8"))

@@ -86,6 +86,21 @@ def test_grids_of_the_tracked_recording_are_tiles_in_whole_clusters():
     assert (told["k"] / told["split_k"] / told["tile_k"]).min() > 20
 
 
+def test_most_launches_have_the_tile_that_their_m_and_n_mostly_have():
+    """What docs/MODELS.md says of launches with a whole k, in percent."""
+    found, _ = read_launches(ROOT / "traces/nvidia-h200-gemm/gemm.parquet")
+    text = (ROOT / "docs/MODELS.md").read_text("utf-8")
+    tiles = found[~found["split"]].assign(tile=lambda rows: list(zip(rows["tile_m"], rows["tile_n"], strict=True)))
+    said = []
+    for _, rows in tiles.groupby("group", sort=False):
+        counts = rows.groupby(["m", "n", "tile"]).size().groupby(["m", "n"])
+        one, long = ((table.groupby(["m", "n"])["tile"].nunique() == 1) for table in (rows, rows[rows["k"] >= 1024]))
+        said.append([100 * counts.max().sum() / len(rows), 100 * one.mean(), 100 * long.mean()])
+    most, single, above = ([round(value) for value in pair] for pair in zip(*said, strict=True))
+    assert f"{most[0]} % in bf16 and {most[1]} % in fp8 have the tile that is most frequent" in text
+    assert f"{single[0]} and {single[1]} % of the pairs, {above[0]} and {above[1]} % from $k$ of 1,024 on" in text
+
+
 def test_tables_and_panels_hold_what_was_launched(case):
     both = pd.concat([predicted(), predicted().assign(gemm_dtype="fp8_static")])
     data = reduced(case(both)).data

@@ -1,6 +1,6 @@
 """Which tile cuBLAS launches on Hopper where it leaves k whole: a rule of two numbers, read off recorded launches.
 
-For nine of ten pairs of m and n cuBLAS launches one tile whatever k. It is mostly the one with the least
+Nine of ten such launches have the tile that is most frequent for their m and n. It is mostly the one with the least
 
     waves · (T_m T_n + sides · (T_m + T_n) + start)
 
