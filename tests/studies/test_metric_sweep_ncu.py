@@ -294,6 +294,9 @@ def test_what_the_notebook_says_of_the_h200_is_what_was_recorded():
     assert (
         result["gemm_dram__sectors_read_sum_by_hidden_dim_law"] == "quadratic" and "square of the hidden size" in said
     )
+    times = sweep.laws[(sweep.laws["metric"] == TIME) & (sweep.laws["variable"] == "seq_len")]
+    steady = times.loc[times["law"].isin(["proportional", "affine"]), "kernel_class"]
+    assert set(steady) == {"gemm", "elementwise"} and "time in two (GEMM, elementwise)" in said
     knees = sweep.laws.set_index(["kernel_class", "metric", "variable"])["knee"]
     assert f"near {knees['fmha', TIME, 'seq_len']:.0f} tokens" in said
     _, totals = reduce(dataset.case("metric_sweep", "gpt2_totals"))
