@@ -130,6 +130,7 @@ def test_two_groups_of_sms_get_a_quarter_and_three_quarters_of_the_blocks(root, 
     assert f"{len(fewer)} SMs {fewer.min()} to {fewer.max()}" in page
     assert (len(more), len(fewer)) == (6 * 16, 2 * 18)
     assert f"blocks of {sms['running_cycles'].sum() / sms['blocks'].sum():.0f} cycles with gaps" in page
+    assert f"the {len(fewer)} SMs got {fewer.sum():,} blocks where two such groups would get {32768 // 4:,}" in page
     assert fewer.sum() / sms["blocks"].sum() == pytest.approx(2 / 8, rel=0.01)
 
 
