@@ -194,12 +194,15 @@ def test_a_killed_run_is_cleared_and_a_living_one_is_not(checkout):
     command = [sys.executable, "-m", "snakemake", "--cores", "1", target.replace("summary.json", "notebook.html")]
     lock, left = checkout / ".snakemake/locks", checkout / "results/published/.a1b2c3d4.ipynb"
     with subprocess.Popen(command, cwd=checkout, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
-        while not (lock.is_dir() and any(lock.iterdir())):
-            assert run.poll() is None
-            time.sleep(0.01)
-        run.send_signal(signal.SIGSTOP)
-        assert "cannot be locked" in snakemake(checkout, target).stderr, "a living run keeps its lock"
-        run.kill()
+        try:
+            # Written as a whole: a run that is stopped before holds nothing that Snakemake knows of.
+            while not any(file.stat().st_size for file in lock.glob("*.output.lock")):
+                assert run.poll() is None
+                time.sleep(0.01)
+            run.send_signal(signal.SIGSTOP)
+            assert "cannot be locked" in snakemake(checkout, target).stderr, "a living run keeps its lock"
+        finally:
+            run.kill()
     left.parent.mkdir(parents=True, exist_ok=True)
     left.touch()
     done = snakemake(checkout, target)
