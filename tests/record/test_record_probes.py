@@ -180,7 +180,7 @@ def test_exposed_latencies_make_the_study_s_table(tmp_path, request):
 
 
 def test_waiting_times_are_kept_one_by_one(tmp_path, caplog):
-    """An H200 was lent for 67 s, in which most of them were measured, and none was kept."""
+    """A call of 67 s on an H200 measured most of them, and kept none."""
     caplog.set_level("INFO", "gpuledger")
     times, sizes, opened = {}, {"fill": 64, "gemm": 128}, []
     count = fake_process(times)

@@ -18,7 +18,7 @@ _MODELLED = re.compile(
     r"|cutlass_\d{2,3}_simt_sgemm_\d{1,4}x\d{1,4}_\d{1,3}x\d{1,2}_[nt]{2}(?:_align\d{1,2})?"
 )
 _CHECKED = re.compile(r"ampere_|cutlass_80_|sm80_xmma_gemm_f32f32_f32f32_f32_(?:tn|nt)_|sgemm_largek_")
-#: What cuBLAS 12 and later launch in fp32 from Hopper on, and its kernels for few outputs of a large K.
+#: What cuBLAS 13 launches in fp32 on Hopper, and its kernels for few outputs of a large K.
 _XMMA = re.compile(r"sm\d{2,3}_xmma_gemm_f32f32_f32f32_f32_[nt]{2}_n_tilesize\w{1,80}_ffma_\w{1,80}_execute_kernel\w*")
 _XMMA_REDUCE = re.compile(r"sm\d{2,3}_xmma_gemm_\w{1,200}_execute_split_k_kernel\w*")
 _LARGE_K = "sgemm_largek_lds64"
@@ -65,9 +65,9 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     in x and y. ``sm80_xmma_gemm_f32f32_…_tilesize{Tn}x{Tm}x{Tk}_…_ffma_…`` multiplies by alpha and adds C in one
     instruction: FMUL = 0, FADD = (s − 1)·pad, e = 1, and with a separate reduction kernel FADD = e = 0.
 
-    Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels on an A100, and
-    on those of cuBLAS 13.1 on an H200 (223 products; of the xmma kernels, layouts tn and nt); others with the same
-    naming are predicted and marked. No factor is fitted. Two integers may have to be read off the counters: s off FMUL
+    Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels on an A100. The
+    forms of cuBLAS 13.1's were found in an H200's recordings, which they meet (232 products; of the xmma kernels,
+    layouts tn and nt); others with the same naming are predicted and marked. No factor is fitted. Two integers may have to be read off the counters: s off FMUL
     where the recording has no grid (FADD, FFMA and the reduction remain checks), and whether C is read off FFMA.
     The ``*_source`` columns say where each came from.
 
@@ -228,7 +228,7 @@ def predict_split_k_reduce(
     """Predict the instructions of split-K reduction kernels.
 
     FMUL = outputs (alpha); FADD = s·outputs, or (s + 1)·outputs if the kernel adds a bias, which the last template
-    arguments of cuBLAS 12 and later say; FFMA = outputs if it reads C (beta ≠ 0), else 0. The kernel of cuBLAS 11.1
+    arguments of cuBLAS 13 say; FFMA = outputs if it reads C (beta ≠ 0), else 0. The kernel of cuBLAS 11.1
     (recognised by its four template arguments, all types) always executes the addition of a bias, with or without one:
     298 of 298 launches of the A100 Linear set. The one that belongs to ``xmma`` kernels multiplies by alpha and adds C
     in one instruction: FMUL = 0, FFMA = outputs.
