@@ -67,9 +67,9 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
 
     Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels on an A100. The
     forms of cuBLAS 13.1's were found in an H200's recordings, which they meet (232 products; of the xmma kernels,
-    layouts tn and nt); others with the same naming are predicted and marked. No factor is fitted. Two integers may have to be read off the counters: s off FMUL
-    where the recording has no grid (FADD, FFMA and the reduction remain checks), and whether C is read off FFMA.
-    The ``*_source`` columns say where each came from.
+    layouts tn and nt); others with the same naming are predicted and marked. No factor is fitted. Two integers may
+    have to be read off the counters: s off FMUL where the recording has no grid (FADD, FFMA and the reduction remain
+    checks), and whether C is read off FFMA. The ``*_source`` columns say where each came from.
 
     Parameters
     ----------
