@@ -56,6 +56,7 @@ def profile(
     timeline (torch.profiler, JAX, Nsight Systems, rocprof, proton), the launches and the time of each kernel; with a
     baseline, what made a step shorter or longer.
     """
+    from gpuledger.ledger.stored_data import parts
     from gpuledger.readers.gpus import find_gpu
     from gpuledger.readers.ncu.quantities import OPTIONS
     from gpuledger.studies.kernel_profile import kernel_table
@@ -76,12 +77,12 @@ def profile(
         others = _other_metrics(path, decimal) if len(missing) == len(OPTIONS) and not as_json else ""
     table = kernel_table(result.data)
     if as_json:
-        rows = result.data if by_launch else table
+        rows = [row for part in (parts(result.data) if by_launch else [table]) for row in part.to_dict("records")]
         compared = {f"{name}_s": result[name] for name in TIMES if name in result.summary}
         compared |= {name: result[name] for name in COUNTS if name in result.summary}
         # As in the kernels' rows: what was not recorded is null.
         compared = {name: None if isinstance(value, str) else value for name, value in compared.items()}
-        print_json({"launches": result["launches"], **compared, "kernels": rows.to_dict("records")})
+        print_json({"launches": result["launches"], **compared, "kernels": rows})
         return
     say(result.finding)
     say()
@@ -188,8 +189,9 @@ def _print_launches(result: CaseResult) -> None:
     from gpuledger.ledger.case_result import brief
     from gpuledger.readers.kernel_names import labels
 
-    own = result.data[result.data["recording"] == "report"]
     columns = {"time_s": 1e6, "flops": 1e-9, "dram_bytes": 1e-6, "occupancy_percent": 1}
+    chosen = result.data["recording"] == "report"
+    own = pd.DataFrame({name: result.data[name][chosen] for name in (*columns, "kernel", "launch", "grid")})
     numbers = own[list(columns)].astype("float64") * pd.Series(columns)
     cells = numbers.map(lambda value: "" if pd.isna(value) else brief(value, 3)).to_numpy().tolist()
     texts = zip(labels(own["kernel"]), own["launch"].astype(str), cells, own["grid"], strict=True)

@@ -18,8 +18,10 @@ import pandas as pd
 
 from gpuledger import files
 from gpuledger.errors import HIDDEN, InputError, InputWarning, visible
+from gpuledger.ledger import stored_data
 from gpuledger.ledger.datasets import CONFIG, Case
 from gpuledger.ledger.passes import DividedPasses, Finished, PartOfPass
+from gpuledger.ledger.stored_data import StoredData
 
 #: Digits that are the same on every machine: sums taken in another order differ in the 15th or 16th.
 SIGNIFICANT_DIGITS = 10
@@ -103,7 +105,7 @@ class CaseResult:
     Attributes
     ----------
     data : DataFrame
-        Tidy; column names end with the unit.
+        Tidy; column names end with the unit. Of a study that says so, `StoredData` where there are many rows.
     summary : dict
         By quantity, ``{"value": number or text, "unit": text}``.
     provenance : dict
@@ -114,7 +116,7 @@ class CaseResult:
         What is unusual about the input, as figures and the page show it; ``warnings`` in ``provenance.json``.
     """
 
-    data: pd.DataFrame
+    data: pd.DataFrame | StoredData
     summary: dict[str, dict[str, Value]] = field(default_factory=dict)
     provenance: dict = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -145,7 +147,10 @@ class CaseResult:
         """Write ``data.parquet``, ``summary.json`` and ``provenance.json``, the same bytes every time."""
         folder = Path(folder)
         with files.replacing(folder / "data.parquet") as temporary:
-            self.data.to_parquet(temporary, index=False)
+            if isinstance(self.data, StoredData):
+                self.data.copy(temporary)
+            else:
+                self.data.to_parquet(temporary, index=False)
         files.write_json(folder / "summary.json", self.summary)
         files.write_json(folder / "provenance.json", self.provenance)
 
@@ -159,7 +164,7 @@ class CaseResult:
         summary, provenance = (
             json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("summary", "provenance")
         )
-        return cls(pd.read_parquet(folder / "data.parquet"), summary, provenance, provenance.get("warnings", []))
+        return cls(stored_data.read(folder / "data.parquet"), summary, provenance, provenance.get("warnings", []))
 
 
 def reduce_case(
@@ -192,7 +197,9 @@ def reduce_case(
     result.provenance = visible(record | own | {"inputs": list(inputs.values())})
     if result.warnings:
         result.provenance["warnings"] = result.warnings
-    result.data, result.summary = _visible_data(result.data), visible(result.summary)
+    data = result.data
+    result.data = data.map(_visible_data) if isinstance(data, StoredData) else _visible_data(data)
+    result.summary = visible(result.summary)
     return result
 
 

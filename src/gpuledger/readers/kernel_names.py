@@ -263,7 +263,7 @@ def _tensor_core(base: str, kernel_class: str | None, family: str | None) -> boo
     return False if kernel_class in _NO_MATRIX and family != "triton" else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)  # a file's kernels are parsed several times, in turns
 def _parse(name: str, patterns: tuple[Pattern, ...]) -> KernelName:
     path, base = _path(name), short_name(name)
     found = next((p for p in patterns if re.search(p.regex, name if p.on == "full" else path)), None)

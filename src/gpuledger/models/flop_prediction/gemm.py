@@ -36,7 +36,8 @@ def integer_column(frame: pd.DataFrame, column: str, file: str | Path, minimum: 
     if bad.any():
         row = int(bad.to_numpy().argmax())
         problem = f"{frame[column].iloc[row]!r} is not an integer ≥ {minimum}"
-        raise InputError(file, f"row {row + 1}, column {column}", problem, "give whole counts")
+        first = frame.index.start if isinstance(frame.index, pd.RangeIndex) else 0  # of a part of a file
+        raise InputError(file, f"row {first + row + 1}, column {column}", problem, "give whole counts")
     return values.astype("Int64")
 
 

@@ -102,8 +102,10 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
     every = pd.DataFrame({"kernel": launches["kernel"]} | given).reset_index(drop=True)
     alike = every.groupby([*every.columns], sort=False, dropna=False).ngroup()
     rows = []
-    for name, *numbers in every[~alike.duplicated()].itertuples(index=False):
-        known = {key: None if one is pd.NA else int(one) for key, one in zip(columns, numbers, strict=True)}
+    distinct = every[~alike.duplicated()]
+    lists = [distinct[name].to_numpy(object, na_value=None).tolist() for name in distinct]
+    for name, *numbers in zip(*lists, strict=True):
+        known = dict(zip(columns, numbers, strict=True))
         on_tensor_cores = facts[name].tensor_core
         tensor = bool(known["tensor_instructions"]) if on_tensor_cores is None else on_tensor_cores
         rows.append({"tensor": tensor} | (_predict_one(steps[name], known) if tensor else {}))

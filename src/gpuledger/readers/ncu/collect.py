@@ -24,6 +24,8 @@ KEYS = ("section", "label", "metric", "unit")
 _VALUES = ("value", "minimum", "maximum")
 #: A launch takes about as much memory as so many values, however few it has.
 LAUNCH_VALUES = 8
+#: A part of a wide page, where no launch's rows can lie apart, is so many times smaller.
+WIDE_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Collector:
         runs = len(self._table_of_run)
         if values is not None and self.page == "wide":
             # Each run is a launch. Counting them, not values, cuts alike however the values are printed.
-            wanted = max(values // max(self._metrics, LAUNCH_VALUES), 1)
+            wanted = max(values // WIDE_PARTS // max(self._metrics, LAUNCH_VALUES), 1)
             if runs < wanted:
                 return None
             runs = wanted

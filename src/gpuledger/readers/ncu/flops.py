@@ -199,8 +199,9 @@ def count_flops(
         kernels = wide["kernel"] if "kernel" in wide.columns else [""] * len(wide)
     names = [str(name) for name in kernels]
     parsed = {name: parse(name) for name in set(names)}
+    half = {name for name in parsed if _HALF_TYPE.search(name[:20000])}
     by_name = pd.Series([parsed[name].tensor_core is True for name in names], index=wide.index, dtype=bool)
-    half_by_name = pd.Series([bool(_HALF_TYPE.search(name[:20000])) for name in names], index=wide.index, dtype=bool)
+    half_by_name = pd.Series([name in half for name in names], index=wide.index, dtype=bool)
 
     fp32, missing32 = _weighted(wide, _FP32, file)
     packed, _ = _weighted(wide, _FP32_PACKED, file)

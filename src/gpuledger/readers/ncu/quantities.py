@@ -122,10 +122,10 @@ def launch_quantities(report: Report) -> pd.DataFrame:
 
 
 def _add_flops(frame: pd.DataFrame, values: Values) -> None:
-    wide = values.counters(_FLOP_COUNTERS)
+    wide, kernels = values.counters(_FLOP_COUNTERS), frame["kernel"].to_numpy(object)
     missing = pd.Series(pd.NA, frame.index, dtype="Int64")
     kinds = ("fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops")
-    executed = matrix_instructions(wide, frame["kernel"], file=values.report.path)
+    executed = matrix_instructions(wide, kernels, file=values.report.path)
     frame["tensor_instructions"] = missing if executed is None else executed
     for op in ("fadd", "fmul"):
         found = None if wide.empty else counter(wide, op, file=values.report.path)
@@ -136,7 +136,7 @@ def _add_flops(frame: pd.DataFrame, values: Values) -> None:
         frame[[*kinds, "flops"]] = frame[[*kinds, "flops"]].astype("Int64")
         frame["flops_note"] = "not collected"
         return
-    counted = count_flops(wide, frame["kernel"], file=values.report.path)
+    counted = count_flops(wide, kernels, file=values.report.path)
     for kind in kinds:
         frame[kind] = counted[kind]
     # A zero from the tensor path alone says nothing of the CUDA cores.

@@ -1,28 +1,22 @@
 """Reduce a report of Nsight Compute to what each launch did and how near it came to which roof."""
 
 from collections.abc import Sequence
-from math import prod
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult, brief, time_unit
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
-from gpuledger.models.flop_prediction import predict_half_reduction, predict_tensor
-from gpuledger.readers import ncu
-from gpuledger.readers.gpu_identity import another_gpu
+from gpuledger.ledger.stored_data import Columns, collect
 from gpuledger.readers.gpus import Gpu, read_gpus
-from gpuledger.readers.kernel_names import labels, parse
-from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
-from gpuledger.studies.kernel_profile.roofs import RESOURCES, find_roofs, gpu_of, shares
+from gpuledger.readers.kernel_names import labels
+from gpuledger.studies.kernel_profile.profiled_launches import ProfiledLaunches
+from gpuledger.studies.kernel_profile.roofs import gpu_of
 from gpuledger.studies.kernel_profile.tables import kernel_table
-
-#: A share of a roof (percent) that only another GPU, or a wrong number, explains.
-_IMPOSSIBLE_PERCENT = 120
 
 
 def reduce(case: Case) -> CaseResult:
@@ -77,130 +71,52 @@ def profile(
         baseline), ``launch``, the columns of `gpuledger.readers.ncu.quantities.launch_quantities`, shares of the
         roofs (``dram_share_percent`` …), ``baseline_time_s`` of the same launch of the same kernel, and ``tensor,
         step_instructions, steps, steps_source, predicted_instructions, exact, explanation`` of
-        `gpuledger.models.flop_prediction.predict_tensor`.
+        `gpuledger.models.flop_prediction.predict_tensor`. Of many launches it is `StoredData`.
     """
-    data, summary = _launches(report, gpu, shapes, place, decimal)
-    data.insert(0, "recording", "report")
-    data["baseline_time_s"] = np.nan
-    if baseline is not None:
-        before, _ = _launches(baseline, gpu, (), place, decimal)
-        before.insert(0, "recording", "baseline")
-        # The n-th launch of a kernel is compared with the n-th one of the same full name.
-        keys = [list(zip(rows["kernel"], rows.groupby("kernel").cumcount(), strict=True)) for rows in (data, before)]
-        times = dict(zip(keys[1], before["time_s"], strict=True))
-        data["baseline_time_s"] = [times.get(key, np.nan) for key in keys[0]]
-        data = pd.concat([data, before], ignore_index=True)
-    result = CaseResult(data)
-    _summarise(result, summary)
+    own = ProfiledLaunches(report, decimal, gpu, shapes, place)
+    if baseline is None:
+        rows = own.rows("report")
+    else:
+        before = ProfiledLaunches(baseline, decimal, gpu, (), place)
+        rows = chain(own.rows("report", _baseline_times(own.launches, before.launches)), before.rows("baseline"))
+    result = CaseResult(collect(rows))
+    _summarise(result, own.about)
     return result
 
 
-def _launches(
-    path: str | Path, gpu: Gpu | None, shapes: Sequence[dict[str, int]], place: tuple[str, str], decimal: str | None
-) -> tuple[pd.DataFrame, dict[str, tuple[Any, str]]]:
-    """Return one row per launch, and quantities of the recording, with their units."""
-    parts, device, unnumbered, capabilities = [], None, True, set()
-    for report in ncu.read_parts(path, decimal):
-        parts.append(launch_quantities(report))
-        device = device or _device(report)
-        capabilities |= set(report.launches["compute_capability"].dropna().astype(str))
-        unnumbered = unnumbered and report.launches["id"].isna().all()
-    launches = pd.concat(parts)
-    if gpu is not None and (other := another_gpu(gpu, [device] if device else [], sorted(capabilities))):
-        warn(path, "", f"it was recorded on {other}, not on {gpu.title}", f"the roofs are those of {gpu.title}")
-    gpu = gpu or gpu_of(None, device, place)
-    if (launches["kernel"].str.strip() == "").any():
-        raise InputError(path, "", "a launch has no kernel name", "profile again with --print-kernel-base demangled")
-    query = launches[["kernel", "grid_blocks", "tensor_instructions"]].copy()
-    query["tensor_instructions"] = query["tensor_instructions"].fillna(_from_operations(launches))
-    for column in ("m", "n", "k", "batch"):
-        query[column] = pd.array([pd.NA] * len(query), dtype="Int64")
-    for shape in shapes:
-        if shape["launch"] not in query.index:
-            problem = f"the report has no launch {shape['launch']}"
-            raise InputError(*place, problem, f"it has the launches 0 to {len(query) - 1}")
-        for column in set(shape) - {"launch"}:
-            query.loc[shape["launch"], column] = shape[column]
-    tensor = predict_tensor(query, file=path).rename(columns={"predicted": "predicted_instructions"})
-    _explain_reductions(launches, tensor)
-    roofs = find_roofs(launches, gpu)
-    near = shares(launches, roofs)
-    if gpu is not None and (most := near.max().max()) > _IMPOSSIBLE_PERCENT:
-        problem = f"a kernel reaches {most:.0f} % of the {RESOURCES[near.max().idxmax()]} roof of {gpu.title}"
-        warn(path, "", problem, "the number is kept: check that this GPU was recorded")
-    near = near.add_suffix("_share_percent")
-    data = pd.concat([launches, near, tensor.drop(columns="recorded")], axis=1).reset_index(names="launch")
-    if report.page == "summary":
-        problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
-        warn(path, "", problem, "they are multiplied by the number of launches")
-    if report.page == "wide" and unnumbered:
-        problem = "a column per metric without ID and units: not ncu's own page"
-        warn(path, "", problem, "base units are assumed (ns, byte)")
-    if report.errors:
-        warn(path, "", f"ncu reported: {report.errors[0][:200]}", "what it recorded is used")
-    about: dict[str, tuple[Any, str]] = {"page": (report.page, "text")}
-    for name, roof in roofs.max().dropna().items():
-        unit = ("bytes_per_s", "byte/s") if name in ("dram", "l2") else ("flop_per_s", "FLOP/s")
-        about[f"roof_{name}_{unit[0]}"] = roof, unit[1]
-    if gpu is not None:
-        about["gpu"] = gpu.title, "text"
-    return data, about | {
-        f"missing_{name}": (f"ncu {option}", "text") for name, option in missing_options(launches).items()
-    }
-
-
-def _device(report: ncu.Report) -> str | None:
-    """Return the name of the GPU, if the report holds it."""
-    rows = report.metrics[report.metrics["metric"] == "device__attribute_display_name"]
-    names = [*rows["text"].dropna().astype(str).unique(), *report.launches["device"].dropna().unique()]
-    return next((name for name in names if not name.isdecimal()), None)
-
-
-def _from_operations(launches: pd.DataFrame) -> pd.Series:
-    """Return matrix instructions from operations of the tensor path, where the name states the instruction."""
-    sizes = {name: 2 * prod(parse(name).mma or (0,)) for name in launches["kernel"].unique()}
-    size = launches["kernel"].map(sizes).astype("Int64")
-    operations = launches["tensor_flops"].where((launches["tensor_flops"] > 0) & (size > 0))
-    whole = operations % size.where(size > 0) == 0
-    return (operations // size.where(size > 0)).where(whole)
-
-
-def _explain_reductions(launches: pd.DataFrame, tensor: pd.DataFrame) -> None:
-    """Say how split-K reductions after tensor-core GEMMs come by their counts."""
-    classes = {name: parse(name).kernel_class for name in launches["kernel"].unique()}
-    is_reduction = (launches["kernel"].map(classes) == "split_k_reduce").to_numpy()
-    after = tensor["tensor"].shift(1, fill_value=False).to_numpy()
-    blocks = launches["grid_blocks"].shift(1)
-    known = blocks.notna() & launches["fmul_instructions"].notna() & launches["fadd_instructions"].notna()
-    counts = [blocks, launches["fmul_instructions"], launches["fadd_instructions"]]
-    texts = tensor["explanation"].to_numpy(dtype=object, copy=True)
-    for at in np.flatnonzero(is_reduction & after & known.to_numpy()):
-        found = predict_half_reduction(*(int(count.iat[at]) for count in counts))
-        texts[at] = "split-K reduction: its counts match no split of the GEMM before it"
-        if found:
-            bias = " and a bias" if found[1] else ""
-            texts[at] = f"split-K reduction: each output is the sum of {found[0]} parts{bias}"
-    tensor["explanation"] = texts.astype(str)
+def _baseline_times(launches: Columns, before: Columns) -> np.ndarray:
+    """Return by launch the time (s) of the n-th launch of the same kernel (full name) before; NaN if there is none."""
+    codes, kernels = pd.factorize(launches["kernel"].astype(object))
+    earlier = pd.Index(kernels).get_indexer(before["kernel"].astype(object))
+    # Launches before, kernel by kernel, and where each kernel's begin.
+    order = np.argsort(earlier, kind="stable")
+    starts = np.searchsorted(earlier[order], np.arange(len(kernels) + 1))
+    place = starts[codes] + pd.Series(codes).groupby(codes).cumcount().to_numpy()
+    known = place < starts[codes + 1]
+    times = np.full(len(codes), np.nan)
+    times[known] = before["time_s"].to_numpy()[order[place[known]]]
+    return times
 
 
 def _summarise(result: CaseResult, about: dict[str, tuple[Any, str]]) -> None:
     data = result.data
-    own, before = (data[data["recording"] == name] for name in ("report", "baseline"))
-    result.add("launches", int(own["launches"].sum()), "launch")
-    result.add("kernels", own["kernel"].nunique(), "kernel")
-    result.add("time", _total(own), "s")
-    tensor = own[own["tensor"]]
-    weights = tensor["launches"]
-    result.add("tensor_launches", int(weights.sum()), "launch")
-    result.add("tensor_predicted", int(weights[tensor["step_instructions"].notna()].sum()), "launch")
-    result.add("tensor_exact", int(weights[tensor["exact"].fillna(False).astype(bool)].sum()), "launch")
+    own = data["recording"] == "report"
+    counts = data["launches"]
+    result.add("launches", int(counts[own].sum()), "launch")
+    result.add("kernels", data["kernel"][own].nunique(), "kernel")
+    result.add("time", _total(data, own), "s")
+    tensor = own & data["tensor"]
+    exact = data["exact"].fillna(False).astype(bool)
+    result.add("tensor_launches", int(counts[tensor].sum()), "launch")
+    result.add("tensor_predicted", int(counts[tensor & data["step_instructions"].notna()].sum()), "launch")
+    result.add("tensor_exact", int(counts[tensor & exact].sum()), "launch")
     for name, (value, unit) in about.items():
         result.add(name, value, unit)
-    if len(before):
-        result.add("baseline_time", _total(before), "s")
-        result.add("baseline_launches", int(before["launches"].sum()), "launch")
+    if not own.all():
+        result.add("baseline_time", _total(data, ~own), "s")
+        result.add("baseline_launches", int(counts[~own].sum()), "launch")
     table = kernel_table(data)
-    if len(before):
+    if not own.all():
         _compare(result, table)
     result.add("finding", _finding(result, table), "text")
 
@@ -223,8 +139,8 @@ def _compare(result: CaseResult, table: pd.DataFrame) -> None:
         result.add(name, float(each[timed].sum(min_count=1)), "s")
 
 
-def _total(launches: pd.DataFrame) -> float:
-    return float((launches["time_s"] * launches["launches"]).sum(min_count=1))
+def _total(data: Columns, chosen: pd.Series) -> float:
+    return float((data["time_s"][chosen] * data["launches"][chosen]).sum(min_count=1))
 
 
 def _finding(result: CaseResult, table: pd.DataFrame) -> str:
@@ -233,9 +149,9 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     own = table[table["launches"] > 0]
     name = labels(own["kernel"]).iloc[0]
     words = f"{launches:,} launch{'es' if launches != 1 else ''} of {f'{kernels:,} kernels' if kernels != 1 else name}"
-    report = result.data[result.data["recording"] == "report"]
-    untimed = int(report.loc[report["time_s"].isna(), "launches"].sum())
-    timed = report.loc[report["time_s"].notna(), "kernel"]
+    data = result.data
+    report, timed = data["recording"] == "report", data["time_s"].notna()
+    untimed = int(data["launches"][report & ~timed].sum())
     if isinstance(time, str):
         known = own["flops"].notna().any()
         most = f"; most FLOPs are in {name}" if known and kernels != 1 else ""
@@ -249,7 +165,8 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     words += f" {take} {seconds(time)}"
     if kernels > 1:
         # Of kernels with a launch without a time, no share is known.
-        whole = pd.notna(top["share_percent"]) and not own.loc[own["time_s"].isna(), "kernel"].isin(timed).any()
+        partly = set(own.loc[own["time_s"].isna(), "kernel"]) & set(data["kernel"][report & timed].unique())
+        whole = pd.notna(top["share_percent"]) and not partly
         words += f"; {top['share_percent']:.0f} % go to {name}" if whole else f"; {name}"
     if isinstance(top["bound"], str) and top["bound"]:
         near = f"{top['achieved_percent']:.0f} % of the nearest roof, {top['nearest_roof']}"

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
+from gpuledger.ledger.stored_data import Columns
 from gpuledger.readers.gpus import Gpu, find_gpu
 
 #: Below this share of every roof, NVIDIA's own rule (SpeedOfLight) calls a kernel bound by latency.
@@ -39,13 +40,31 @@ def gpu_of(named: str | None, device: str | None, places: tuple[str, str]) -> Gp
         return None
 
 
-def find_roofs(launches: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
-    """Return the roofs of a recording: what the report records, else what the data sheet says.
+def common_roofs(launches: Columns) -> dict[str, float | str]:
+    """Return what all launches of a recording say of its roofs: ``dram, l2`` (byte/s) and the ``matrix`` type."""
+    percent, rates = {}, {}
+    for name in ("dram", "l2"):
+        percent[name] = launches[f"{name}_percent"]
+        rates[name] = launches[f"{name}_bytes"] / launches["time_s"] / percent[name] * 100
+    return {
+        # Traffic over time over the share of the peak, where the share has two digits.
+        "dram": rates["dram"][percent["dram"] >= 10].median(),
+        # No data sheet has the bandwidth of L2. ncu's share is that of its busiest part: the highest bound is the
+        # nearest.
+        "l2": rates["l2"][percent["l2"] >= 2].max(),
+        "matrix": _matrix_type(launches),
+    }
+
+
+def find_roofs(launches: pd.DataFrame, gpu: Gpu | None, common: dict[str, float | str]) -> pd.DataFrame:
+    """Return the roofs of launches: what the report records, else what the data sheet says.
 
     Parameters
     ----------
     launches : DataFrame
         From `gpuledger.readers.ncu.quantities.launch_quantities`.
+    common : dict
+        From `common_roofs`, of all launches.
 
     Returns
     -------
@@ -56,29 +75,23 @@ def find_roofs(launches: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
     sheet = {} if gpu is None else dict(gpu.flops)
     scale = 1.0 if gpu is None else (launches["clock_hz"] / gpu.clock_hz).clip(upper=1).fillna(1.0)
     found = pd.DataFrame({"dram": launches["dram_peak_bytes_per_s"], "l2": launches["l2_peak_bytes_per_s"]})
-    # Traffic over time over the share of the peak, where the share has two digits.
-    busy = launches[launches["dram_percent"] >= 10]
-    derived = (busy["dram_bytes"] / busy["time_s"] / busy["dram_percent"] * 100).median()
-    found["dram"] = found["dram"].fillna(derived)
+    found["dram"] = found["dram"].fillna(common["dram"])
     if gpu is not None:
         found["dram"] = found["dram"].fillna(gpu.dram_bytes_per_s)
-    # No data sheet has the bandwidth of L2. ncu's share is that of its busiest part: the highest bound is the nearest.
-    busy = launches[launches["l2_percent"] >= 2]
-    found["l2"] = found["l2"].fillna((busy["l2_bytes"] / busy["time_s"] / busy["l2_percent"] * 100).max())
+    found["l2"] = found["l2"].fillna(common["l2"])
     for name in ("fp32", "fp64"):
         found[name] = launches[f"{name}_peak_flop_per_s"].fillna((sheet.get(name) or np.nan) * scale)
-    found["tensor"] = (sheet.get(_matrix_type(launches, sheet)) or np.nan) * scale
+    found["tensor"] = (sheet.get(common["matrix"]) or sheet.get("fp16") or np.nan) * scale
     return found
 
 
-def _matrix_type(launches: pd.DataFrame, sheet: dict[str, float | None]) -> str:
+def _matrix_type(launches: Columns) -> str:
     """Return the type of the matrix operands of the kernel with most tensor work."""
     work = launches["tensor_flops"].fillna(0)
     if not (work > 0).any():
         return "fp16"
-    name = launches.loc[work.astype("int64").idxmax(), "kernel"][:4096]
-    found = next((kind for pattern, kind in _TYPES if pattern.search(name)), "fp16")
-    return found if sheet.get(found) else "fp16"
+    name = launches["kernel"].iat[int(work.astype("int64").argmax())][:4096]
+    return next((kind for pattern, kind in _TYPES if pattern.search(name)), "fp16")
 
 
 def shares(launches: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from gpuledger.ledger.stored_data import Columns
 from gpuledger.readers.kernel_names import labels, short_name
 from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
 
@@ -17,7 +18,7 @@ COLUMNS = (
 )
 
 
-def kernel_table(data: pd.DataFrame) -> pd.DataFrame:
+def kernel_table(data: Columns) -> pd.DataFrame:
     """Return one row per kernel (full name), the longest first; cells are missing where nothing was recorded.
 
     Returns
@@ -29,58 +30,114 @@ def kernel_table(data: pd.DataFrame) -> pd.DataFrame:
         computing, is not known. With a baseline also ``baseline_kernel, baseline_launches,
         baseline_time_s, speedup``; kernels that only the baseline has follow at the end, without launches.
     """
-    table = _kernels(data[data["recording"] == "report"])
+    table = _kernels(data, data["recording"] == "report")
     before = baseline_table(data)
     return table if before is None else _with_baseline(table, before)
 
 
-def baseline_table(data: pd.DataFrame) -> pd.DataFrame | None:
+def baseline_table(data: Columns) -> pd.DataFrame | None:
     """Return the rows of `kernel_table` for the baseline itself; None if the case has none."""
-    before = data[data["recording"] == "baseline"]
-    return _kernels(before) if len(before) else None
+    before = data["recording"] == "baseline"
+    return _kernels(data, before) if before.any() else None
 
 
-def _kernels(launches: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for name, group in launches.groupby("kernel", sort=False):
-        count = group["launches"]
-        row: dict[str, object] = {"kernel": name, "launches": int(count.sum())}
-        for column in _SUMS:
-            total = (group[column] * count).sum(skipna=False)
-            row[column] = total if pd.notna(total) else None
-        weights = (group["time_s"] * count).fillna(0)
-        weights = weights if weights.sum() > 0 else count.astype(float)
-        for column in _MEANS:
-            row[column] = _mean(group[column], weights)
-        near = {key: _mean(group[f"{key}_share_percent"], weights) for key in RESOURCES}
-        row |= {f"{key}_percent": share for key, share in near.items()}
-        near = {key: share for key, share in near.items() if share is not None}
-        if near:
-            nearest = _nearest(near)
-            row |= {"achieved_percent": near[nearest], "nearest_roof": RESOURCES[nearest]}
-            # Far from the roofs that are known, a kernel may still be near another.
-            whole = "dram" in near and bool(near.keys() & {"sm", "fp32", "fp64", "tensor"})
-            if near[nearest] >= LATENCY_PERCENT or whole:
-                row["bound"] = nearest if near[nearest] >= LATENCY_PERCENT else "latency"
-        for column in ("dram", "l2"):
-            known = row[f"{column}_bytes"] and row["flops"] is not None
-            row[f"{column}_intensity_flop_per_byte"] = row["flops"] / row[f"{column}_bytes"] if known else None
-        longest = group.loc[weights.idxmax()]
-        row |= {key: longest[key] for key in ("occupancy_limiter", "stalls")}
-        row["registers"] = None if group["registers"].isna().all() else int(group["registers"].max())
-        row |= {key: _same(group[key]) for key in ("grid", "block")}
-        if row["grid"] is None:
-            row["grid"] = _same(group["grid_blocks"])
-        row["limiter"] = _limiter(row)
-        rows.append(row)
-    table = pd.DataFrame(rows, columns=["share_percent", *(name for name in COLUMNS if name != "share_percent")])
+class _ByKernel:
+    """Columns of chosen launches, kernel by kernel; kernels in the order in which they first appear."""
+
+    def __init__(self, data: Columns, chosen: pd.Series):
+        self._data = data
+        rows = np.flatnonzero(chosen)
+        codes, names = pd.factorize(data["kernel"].iloc[rows])
+        order = np.argsort(codes, kind="stable")
+        self.kernels, self.codes, self._rows = list(names), codes[order], rows[order]
+
+    def column(self, name: str) -> pd.Series:
+        return self._data[name].iloc[self._rows].reset_index(drop=True)
+
+    def slices(self, known: np.ndarray | slice = slice(None)) -> list[slice]:
+        """Return where each kernel's launches are, of all or of known ones."""
+        ends = np.searchsorted(self.codes[known], np.arange(len(self.kernels) + 1)).tolist()
+        return list(map(slice, ends, ends[1:]))
+
+    def sums(self, values: np.ndarray, known: np.ndarray | slice = slice(None)) -> np.ndarray:
+        # Slice by slice, so that a sum depends on no other kernel's launches.
+        return np.array([values[own].sum() for own in self.slices(known)], values.dtype)
+
+    def totals(self, name: str, count: np.ndarray) -> pd.Series:
+        """Return sums over all launches; missing where one of these lacks the value."""
+        values = self.column(name)
+        lacking = np.bincount(self.codes[values.isna()], minlength=len(self.kernels)) > 0
+        kind = "int64" if values.dtype == "Int64" else "float64"
+        sums = self.sums(values.fillna(0).to_numpy(kind) * count)
+        return pd.Series(sums).astype("Int64" if kind == "int64" else kind).mask(lacking)
+
+    def means(self, name: str, weights: np.ndarray) -> np.ndarray:
+        """Return weighted means of the launches that have the value; NaN where there are none."""
+        values = self.column(name).to_numpy("float64", na_value=np.nan)
+        known = ~np.isnan(values)
+        whole = self.sums(weights[known], known)
+        sums = self.sums(values[known] * weights[known], known)
+        return np.divide(sums, whole, out=np.full(len(whole), np.nan), where=whole != 0)
+
+    def same(self, name: str) -> list[str | None]:
+        """Return what is the same in all launches that have it, or how many different ones there are."""
+        which, distinct = pd.factorize(self.column(name))
+        known = which >= 0
+        pairs = np.unique(self.codes[known] * len(distinct) + which[known])
+        numbers = np.bincount(pairs // max(len(distinct), 1), minlength=len(self.kernels))
+        first = np.cumsum(numbers) - numbers
+        return [
+            None if not number else str(distinct[pairs[at] % len(distinct)]) if number == 1 else f"{number} different"
+            for at, number in zip(first, numbers, strict=True)
+        ]
+
+
+def _kernels(data: Columns, chosen: pd.Series) -> pd.DataFrame:
+    rows = _ByKernel(data, chosen)
+    count = rows.column("launches").to_numpy("int64")
+    table = pd.DataFrame({"kernel": rows.kernels, "launches": rows.sums(count)}, columns=list(COLUMNS))
+    for column in _SUMS:
+        table[column] = rows.totals(column, count)
+    weights = np.nan_to_num(rows.column("time_s").to_numpy("float64") * count)
+    weights = np.where((rows.sums(weights) > 0)[rows.codes], weights, count)
+    for column in (*_MEANS, *(f"{key}_share_percent" for key in RESOURCES)):
+        table[column.replace("_share_percent", "_percent")] = rows.means(column, weights)
+    for column in ("dram", "l2"):
+        traffic = table[f"{column}_bytes"]
+        table[f"{column}_intensity_flop_per_byte"] = table["flops"].astype("Float64") / traffic.where(traffic != 0)
+    longest = [own.start + int(weights[own].argmax()) for own in rows.slices()]
+    for column in ("occupancy_limiter", "stalls"):
+        table[column] = rows.column(column).iloc[longest].tolist()
+    registers = rows.column("registers").groupby(rows.codes).max()
+    table["registers"] = np.floor(registers.astype("float64"))
+    table["grid"] = [own or blocks for own, blocks in zip(rows.same("grid"), rows.same("grid_blocks"), strict=True)]
+    table["block"] = rows.same("block")
     for column in ("launches", "registers", "fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops"):
         table[column] = table[column].astype("Int64")
-    for column in ("time_s", "dram_bytes", "l2_bytes", "achieved_percent", *_MEANS, *COLUMNS[16:18], *COLUMNS[-7:]):
+    for column in ("time_s", "dram_bytes", "l2_bytes", *_MEANS, *COLUMNS[16:18], *COLUMNS[-7:]):
         table[column] = table[column].astype("float64")
+    numbers = table.astype(object).where(table.notna(), None).to_dict("records")
+    words = pd.DataFrame(map(_words, numbers), columns=["achieved_percent", "nearest_roof", "bound", "limiter"])
+    table[list(words)] = words.astype({"achieved_percent": "float64"})
     table["share_percent"] = 100 * table["time_s"] / table["time_s"].sum(min_count=1)
     order = table["time_s"] if table["time_s"].notna().any() else table["flops"].astype("Float64")
-    return table.loc[order.sort_values(ascending=False, kind="stable", na_position="last").index, list(COLUMNS)]
+    return table.loc[order.sort_values(ascending=False, kind="stable", na_position="last").index]
+
+
+def _words(row: dict[str, object]) -> dict[str, object]:
+    """Return a kernel's nearest roof, its bound and what limits it."""
+    near = {key: row[f"{key}_percent"] for key in RESOURCES if row[f"{key}_percent"] is not None}
+    found: dict[str, object] = {"limiter": None}
+    if not near:
+        return found
+    nearest = _nearest(near)
+    found |= {"achieved_percent": near[nearest], "nearest_roof": RESOURCES[nearest]}
+    # Far from the roofs that are known, a kernel may still be near another.
+    whole = "dram" in near and bool(near.keys() & {"sm", "fp32", "fp64", "tensor"})
+    if near[nearest] >= LATENCY_PERCENT or whole:
+        found["bound"] = nearest if near[nearest] >= LATENCY_PERCENT else "latency"
+        found["limiter"] = _limiter(row | found)
+    return found
 
 
 def _nearest(near: dict[str, float]) -> str:
@@ -92,22 +149,8 @@ def _nearest(near: dict[str, float]) -> str:
     return nearest
 
 
-def _mean(values: pd.Series, weights: pd.Series) -> float | None:
-    known = values.notna()
-    if not known.any() or not weights[known].sum():
-        return None
-    return float((values[known] * weights[known]).sum() / weights[known].sum())
-
-
-def _same(values: pd.Series) -> str | None:
-    distinct = values.dropna().unique()
-    return None if not len(distinct) else str(distinct[0]) if len(distinct) == 1 else f"{len(distinct)} different"
-
-
-def _limiter(row: dict[str, object]) -> str | None:
+def _limiter(row: dict[str, object]) -> str:
     """Say in a few words what limits a kernel."""
-    if "bound" not in row:
-        return None
     if row["bound"] != "latency":
         return str(row["nearest_roof"])
     waves, occupancy = row["waves"], row["occupancy_percent"]
@@ -154,7 +197,7 @@ def _with_baseline(table: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def instruction_table(data: pd.DataFrame) -> pd.DataFrame:
+def instruction_table(data: Columns) -> pd.DataFrame:
     """Return the FP32 instructions of each kernel, in the order of `kernel_table`, from launches that count them all.
 
     Returns
@@ -162,22 +205,28 @@ def instruction_table(data: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``kernel, fma, multiply, add`` (instructions of threads).
     """
-    rows = data[data["recording"] == "report"].dropna(subset=["fp32_flops", "fadd_instructions", "fmul_instructions"])
-    count = rows["launches"].astype("float64")
     names = {"fma": "fp32_flops", "multiply": "fmul_instructions", "add": "fadd_instructions"}
-    sums = pd.DataFrame({name: rows[column].astype("float64") * count for name, column in names.items()})
-    sums = sums.groupby(rows["kernel"], sort=False).sum()
+    counted = data["recording"] == "report"
+    for column in names.values():
+        counted &= data[column].notna()
+    count = data["launches"][counted].astype("float64")
+    sums = pd.DataFrame({name: data[column][counted].astype("float64") * count for name, column in names.items()})
+    sums = sums.groupby(data["kernel"][counted], sort=False, observed=True).sum()
+    sums.index = sums.index.astype("str")
     sums["fma"] = (sums["fma"] - sums["multiply"] - sums["add"]) / 2
     sums = sums.reindex([name for name in kernel_table(data)["kernel"] if name in sums.index])
     return sums[sums.sum(axis=1) > 0].rename_axis("kernel").reset_index()
 
 
-def tensor_table(data: pd.DataFrame) -> pd.DataFrame:
+def tensor_table(data: Columns) -> pd.DataFrame:
     """Return one row per tensor-core launch of the report, and per split-K reduction after one."""
-    rows = data[(data["recording"] == "report") & (data["explanation"] != "")]
+    said = (data["recording"] == "report") & (data["explanation"] != "")
     columns = ["launch", "kernel", "grid_blocks", "steps", "steps_source", "predicted_instructions"]
-    rows = rows[[*columns, "tensor_instructions", "exact", "explanation"]]
-    return rows.rename(columns={"tensor_instructions": "recorded_instructions"}).reset_index(drop=True)
+    rows = pd.DataFrame(
+        {name: data[name][said] for name in [*columns, "tensor_instructions", "exact", "explanation"]}
+    ).reset_index(drop=True)
+    rows = rows.astype(dict.fromkeys(rows.select_dtypes("category"), "str"))
+    return rows.rename(columns={"tensor_instructions": "recorded_instructions"})
 
 
 def tensor_table_for_people(table: pd.DataFrame) -> pd.DataFrame:
