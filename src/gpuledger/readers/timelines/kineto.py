@@ -50,9 +50,9 @@ def read_kineto(path: str | Path) -> Timeline:
     columns, calls = rows.columns()
     calls = _without_copies(calls)
     _launches(columns, calls)
-    kept = {name: calls[name] for name in HOST_COLUMNS}
+    calls = {name: calls[name] for name in HOST_COLUMNS}
     columns = {name: values for name, values in columns.items() if name in KERNEL_COLUMNS}
-    return finish(path, "torch.profiler trace (Kineto)", columns, kept, names, rows.left_out)
+    return finish(path, "torch.profiler trace (Kineto)", columns, calls, names, rows.left_out)
 
 
 class _EventColumns:
@@ -108,12 +108,13 @@ class _EventColumns:
         return self.texts.setdefault(text, text)
 
     def columns(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what ran on the device and what the host did; seconds from the first event on the device."""
+        """Return, once, what ran on the device and what the host did; seconds from the first event on the device."""
         # Microseconds of a clock of weeks lose their last digits as seconds.
         first = min(self.device["start"], default=0.0)
         found = []
         for rows in (self.device, self.host):
-            columns = {name: _column(values) for name, values in rows.items()}
+            # One column after the other: each is let go of when it is converted.
+            columns = {name: _column(rows.pop(name)) for name in list(rows)}
             columns["start_s"] = (columns.pop("start") - first) * _MICROSECOND
             columns["duration_s"] = columns.pop("duration") * _MICROSECOND
             found.append(columns)
@@ -128,7 +129,7 @@ _LARGEST = 2**62
 
 
 def _column(values: Any) -> np.ndarray:
-    return np.array(values) if isinstance(values, array) else np.array(values, object)
+    return np.frombuffer(values, values.typecode) if isinstance(values, array) else np.array(values, object)
 
 
 def _integer(value: Any) -> int:
