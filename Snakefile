@@ -1,10 +1,19 @@
 import logging
+import shutil
+import tempfile
 
+from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.1")
 # On a full disk, each message that Snakemake's log file cannot take would add a traceback.
 logging.raiseExceptions = False
+# Snakemake copies the files included below to temporary ones, and would end without a remedy.
+if (free := shutil.disk_usage(tempfile.gettempdir()).free) < 8 * 2**20:
+    raise WorkflowError(
+        f"{tempfile.gettempdir()}: no room for temporary files ({free:,} bytes free); "
+        "free disk space there, or set TMPDIR to a folder with more"
+    )
 
 
 configfile: "config/config.yaml"

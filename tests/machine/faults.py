@@ -142,6 +142,7 @@ CONDITIONS = {
     "LC_ALL=de_DE": {"LC_ALL": "de_DE.UTF-8"},
     "another time zone": {"TZ": "Pacific/Auckland"},
     "no home": {"HOME": "/dev/null/nobody"},
+    "no folder for temporary files": {"TMPDIR": "/dev/null/x"},
 }
 
 
@@ -237,6 +238,18 @@ def test_a_disk_without_any_room_is_one_line(tmp_path):
     """
     done = run(tmp_path / "checkout", "unshare", "--mount", "sh", "-c", script, "sh")
     one_line(done, ".snakemake: no file can be made here", "free disk space, and run the same command again")
+
+
+@needs_root
+def test_no_room_for_temporary_files_is_one_line(tmp_path):
+    fresh(tmp_path / "checkout")
+    # So much room that Python takes the folder, and Snakemake's copies of its files do not fit.
+    script = """
+        mkdir temporary && mount -t tmpfs -o size=64k tmpfs temporary && head -c 52k /dev/zero > temporary/filler
+        TMPDIR="$PWD/temporary" exec "$@"
+    """
+    done = run(tmp_path / "checkout", "unshare", "--mount", "sh", "-c", script, "sh")
+    one_line(done, "temporary: no room for temporary files", "set TMPDIR to a folder with more")
 
 
 @needs_root
