@@ -51,9 +51,9 @@ lint: env ## check the form of code, workflow and notebooks
 bench: env ## time the workflow, the readers and the models; write results/benchmarks/index.html
 	$(BIN)/python benchmarks/workflow.py
 	$(BIN)/python benchmarks/inputs.py
-	$(BIN)/python benchmarks/page.py
-	$(BIN)/python benchmarks/scaling_laws.py --draws 100 --extrap install
 	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/scaling_laws.py --draws 100 --extrap install
+	$(BIN)/python benchmarks/page.py
 
 RUNS ?= 2000
 SEED ?= 1

@@ -2,6 +2,9 @@
 
     python benchmarks/models.py
 
+Writes results/benchmarks/models.csv. `limit_s` is the machine's limit where there is one: the parsing of the same JSON
+alone; `wanted_s` is what was set as a goal.
+
 The sweep is 12 models × 14 GPUs × 3 phases × 50 shapes through the public API. Every run of it is a new process, as a
 user would start it: it reads the configurations and loads (but does not compile) the loops of the time model. Prefill
 shapes vary the length, decode shapes the context and the batch, and chunked prefill shapes the position of the chunk in
@@ -17,7 +20,7 @@ from collections.abc import Callable
 from statistics import median
 
 import numpy as np
-from measure import ROOT
+from measure import ROOT, import_unit, write
 
 from gpuledger.models.time_model import constants_of, gemm_time_s
 from gpuledger.models.transformer import chunk, decode, kernels, prefill, read_model
@@ -62,28 +65,38 @@ def seconds(work: Callable[[], object]) -> float:
     return median(times)
 
 
+def row(what: str, items: int, unit: str, wall_s: float, **beside: float) -> dict[str, float | str]:
+    """Return a row of the table; `beside` may have the machine's limit and what is wanted."""
+    known = {"what": what, "items": items, "unit": unit, "wall_s": wall_s, "items_per_s": items / wall_s}
+    return known | {name: beside.get(name, "") for name in ("limit_s", "wanted_s")}
+
+
 def main() -> None:
     gpu, random = find_gpu("h100-sxm"), np.random.default_rng(0)
     m = (2 ** random.uniform(0, 13.5, 400_000)).astype(int)
     n, k = (2 ** random.uniform(5, 15, (2, 400_000))).astype(int)
-    print(f"400,000 GEMMs on one GPU: {seconds(lambda: gemm_time_s(gpu, constants_of(gpu), m, n, k)):.2f} s")
+    spent = seconds(lambda: gemm_time_s(gpu, constants_of(gpu), m, n, k))
+    rows = [row("times of GEMMs on one GPU", len(m), "GEMM", spent)]
     models = [read_model(file) for file in FILES]
-    print(f"{len(models)} models read in {seconds(lambda: [read_model(file) for file in FILES]):.3f} s")
+    spent = seconds(lambda: [read_model(file) for file in FILES])
+    limit = seconds(lambda: [json.loads(file.read_bytes()) for file in FILES])
+    rows.append(row("configurations read", len(models), "model", spent, limit_s=limit))
     lengths = np.geomspace(16, 32768, SHAPES).astype(np.int64)
     works = [prefill(lengths), decode(lengths, 64), chunk(512, lengths, 32, lengths)]
     spent = seconds(lambda: [kernels(model, work) for model in models for work in works])
-    print(f"kernels of {len(models)} models × {len(works)} phases × {SHAPES} shapes: {spent:.3f} s; the limit is 1.5 s")
+    rows.append(row("kernels of passes", len(models) * len(works) * SHAPES, "pass", spent, wanted_s=1.5))
+    unit = import_unit()
     if hasattr(os, "sched_setaffinity"):
         # Two cores on any machine.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     command = [sys.executable, "-c", SWEEP.format(names=[file.stem for file in FILES[:12]])]
     # The first run compiles the loops.
     first, *runs = [json.loads(subprocess.check_output(command, cwd=ROOT)) for _ in range(REPEATS + 1)]
-    times = [run["sweep"] for run in runs]
-    print(
-        f"{first['passes']:,} passes on 2 cores: median {median(times):.2f} s, slowest {max(times):.2f} s, of the first"
-    )
-    print(f"run {first['sweep']:.2f} s; imports {median(run['import'] for run in runs):.2f} s; the limit is 5 s")
+    rows.append(row("first sweep, which compiles the loops", first["passes"], "pass", first["sweep"]))
+    spent = median(run["sweep"] for run in runs)
+    rows.append(row("sweep from configurations to times", first["passes"], "pass", spent, wanted_s=5))
+    rows.append(row("imports of a sweep", 1, "process", median(run["import"] for run in runs)))
+    write("models", [found | {"import_units": found["wall_s"] / unit} for found in rows])
 
 
 if __name__ == "__main__":

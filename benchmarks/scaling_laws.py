@@ -2,9 +2,10 @@
 
     python benchmarks/scaling_laws.py [--series N] [--repeats N] [--draws N] [--extrap PYTHON|install]
 
-The speed is that of 10,000 series of 5 to 9 sizes in one table, the compiled loops loaded. The accuracy is on the
-public benchmark of tests/law_benchmark.py: how often the law is named, the SMAPE of the law at its own points, and the
-error of the prediction at twice the largest size against the law without noise.
+Writes results/benchmarks/series.csv (speed) and laws.csv (accuracy). The speed is that of 10,000 series of 5 to 9
+sizes in one table, the compiled loops loaded. The accuracy is on the public benchmark of
+tests/support/law_benchmark.py: how often the law is named, the SMAPE of the law at its own points, and the error of the
+prediction at twice the largest size against the law without noise.
 
 Extra-P 4.2.5 names no laws; what it fits is compared by the two errors. It wants numpy 1 and this project has numpy 2,
 so it runs in an environment of its own: `--extrap` names a Python that has it, or `install` makes one in a temporary
@@ -21,7 +22,7 @@ from statistics import median
 
 import numpy as np
 import pandas as pd
-from measure import ROOT, install
+from measure import ROOT, import_unit, install, write
 
 from gpuledger.models.scaling_laws import fit, fit_many, fit_product
 
@@ -49,6 +50,8 @@ for x, y in json.load(sys.stdin):
 json.dump(results, sys.stdout)
 """
 NOISES = (0.0, 0.01, 0.05)
+COLUMNS = ("noise_percent", "law", "named_percent", "smape_percent", "at_twice_percent", "in_interval_percent")
+COLUMNS += ("extrap_smape_percent", "extrap_at_twice_percent", "draws")
 #: Laws that Extra-P's normal form lacks, on the sizes of a usual sweep.
 SIZES = np.array([64, 128, 256, 512, 1024], float)
 STEPPED = np.array([96, 200, 300, 500, 700], float)
@@ -87,7 +90,8 @@ def time_series(series: int, repeats: int) -> None:
         start = time.perf_counter()
         found = fit_many(frame, "series", "n", "value")
         times.append(time.perf_counter() - start)
-    print(f"{len(found):,} series of 5 to 9 sizes: {median(times):.2f} s, at most {max(times):.2f} s of {repeats}")
+    known = {"series": len(found), "wall_s": median(times), "largest_s": max(times), "repeats": repeats}
+    write("series", [known | {"import_units": median(times) / import_unit()}])
 
 
 def run_extrap(python: str, series: list) -> list:
@@ -110,10 +114,9 @@ def compare_examples(python: str | None) -> None:
 
 
 def compare_draws(count: int, python: str | None) -> None:
-    """The public benchmark, law by law."""
+    """The public benchmark, law by law; medians in percent."""
+    rows = []
     for noise in NOISES:
-        print(f"\nnoise {noise:.0%}, {count} draws each; medians in %")
-        print("  law           named     SMAPE   at 2×   in interval" + ("   Extra-P: SMAPE   at 2×" if python else ""))
         for law in law_benchmark.LAWS:
             drawn = law_benchmark.draws(law, noise, count)
             ours, named, held = [], 0, 0
@@ -125,23 +128,26 @@ def compare_draws(count: int, python: str | None) -> None:
                 # The interval of a series without noise is as narrow as the digits of its coefficients.
                 held += low - 1e-5 * abs(truth) <= truth <= high + 1e-5 * abs(truth)
                 ours.append((found.error_percent, 100 * abs(value / truth - 1)))
-            error, beyond = np.nanmedian(ours, axis=0)
-            line = f"  {law:12} {100 * named / count:5.1f} %  {error:8.4f} {beyond:7.3f}   {100 * held / count:9.1f} %"
+            rows.append(_row(noise, law, named / count, ours) | {"in_interval_percent": 100 * held / count})
             if python:
                 values = [np.array(result[0]) for result in run_extrap(python, [(draw.x, draw.y) for draw in drawn])]
                 errors = [smape(draw.y, value[:-1]) for draw, value in zip(drawn, values, strict=True)]
                 beyonds = [100 * abs(value[-1] / truth - 1) for value, truth in zip(values, truths, strict=True)]
-                line += f"        {median(errors):9.3f} {median(beyonds):8.3f}"
-            print(line)
+                rows[-1] |= {"extrap_smape_percent": median(errors), "extrap_at_twice_percent": median(beyonds)}
         right, errors = 0, []
         for draw in law_benchmark.product_draws(noise, count):
             found = fit_product(draw.x1, draw.x2, draw.y, ("x1", "x2"))
             right += law_benchmark.is_right(draw, found.surface.form)
             beyond = np.array([2 * draw.x1.max(), 2 * draw.x2.max()])
             errors.append((found.error_percent, 100 * abs(found.predict(beyond) / draw.truth(*beyond) - 1)))
-        print(
-            "  {:12} {:5.1f} %  {:8.4f} {:7.3f}".format("product", 100 * right / count, *np.nanmedian(errors, axis=0))
-        )
+        rows.append(_row(noise, "product", right / count, errors))
+    write("laws", [dict.fromkeys(COLUMNS, "") | row | {"draws": count} for row in rows])
+
+
+def _row(noise: float, law: str, named: float, errors: list[tuple[float, float]]) -> dict:
+    at_points, at_twice = map(float, np.nanmedian(errors, axis=0))
+    found = {"noise_percent": 100 * noise, "law": law, "named_percent": 100 * named}
+    return found | {"smape_percent": at_points, "at_twice_percent": at_twice}
 
 
 def main() -> None:
