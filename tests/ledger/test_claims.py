@@ -208,6 +208,10 @@ def test_printed_decimals_are_shown():
         ("claims: [{id: a, case: b}]", "is missing; add it"),
         ("claims: []\nclaim: []", "unknown key 'claim'; did you mean 'claims'"),
         (
+            "claims: [{id: a, case: b, quantity: q, value: .inf, unit: '1', source: S}]",
+            "id a, key value: inf is no number",
+        ),
+        (
             "claims:\n" + "- {id: a, case: b, quantity: q, value: 1, unit: '1', source: S}\n" * 2,
             "id a: two claims have this id; give each its own",
         ),

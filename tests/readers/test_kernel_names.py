@@ -340,3 +340,10 @@ def test_patterns_that_can_take_exponential_time_are_refused(regex):
 )
 def test_usual_patterns_are_taken(regex):
     assert extend_patterns([{"name": "n", "regex": regex, "class": "gemm"}])[0].regex == regex
+
+
+def test_what_lies_behind_64_ki_characters_is_not_searched():
+    """A name of 70 MB, 70 KB in a compressed trace, took more than five seconds."""
+    name = "x" * 2**16 + "_ampere_sgemm_128x64_tn"
+    assert parse(name).kernel_class is None and parse(name).name == name
+    assert parse(name[2**16 + 1 :]).kernel_class == "gemm"

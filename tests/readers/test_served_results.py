@@ -259,3 +259,7 @@ def test_any_value_is_read_or_refused_in_one_line(tmp_path_factory, change, entr
             assert run.input_tokens >= 1 and run.output_tokens >= 1
     except InputError as error:
         assert "\n" not in str(error)
+
+
+def test_half_a_character_in_a_name_is_written_as_an_escape(tmp_path):
+    assert one(tmp_path, INFERENCEX, model="a/\ud800").model == r"a/\ud800"

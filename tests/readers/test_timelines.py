@@ -696,3 +696,9 @@ def test_public_recordings_by_an_independent_sum(mirror, name):
     assert total is None or own["duration_s"].sum() == pytest.approx(total, rel=1e-6)
     if device == "NVIDIA B200":
         assert (own["operator"] != "").sum() == 766
+
+
+def test_half_a_character_in_a_name_is_written_as_an_escape(tmp_path):
+    half = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k\\ud800", "ts": 1, "dur": 2, "args": {}}]}'
+    (tmp_path / "t.json").write_text(half, "utf-8")
+    assert read_timeline(tmp_path / "t.json").kernels["kernel"].tolist() == [r"k\ud800"]

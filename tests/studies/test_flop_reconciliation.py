@@ -1,6 +1,7 @@
 """FLOP reconciliation launch by launch: a recording worked out by hand, the public one, and what is refused."""
 
 import csv
+import os
 import shutil
 
 import pandas as pd
@@ -314,6 +315,14 @@ def test_every_product_of_a_sweep_on_a_hopper_is_exact(root):
     assert len(products) == 203 and (products["residual_flops"] == 0).all()
     assert set(products["split_k_source"]) == {"grid"}
     assert products["s"].value_counts().to_dict() == {1: 129, 4: 29, 2: 29, 5: 8, 6: 2, 11: 2, 16: 2, 32: 2}
+
+
+def test_a_pipe_in_a_folder_of_recordings_is_refused(folder):
+    """It was read for ever."""
+    (folder / "runs").mkdir()
+    os.mkfifo(folder / "runs" / "a.csv")
+    with pytest.raises(InputError, match=r"a\.csv: it is a pipe or a device; save what it gives as a file"):
+        reduced(own_case(folder, "flop_reconciliation", {"launches": "runs"}))
 
 
 def test_a_folder_without_a_recording_is_an_error(folder):

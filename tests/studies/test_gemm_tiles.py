@@ -72,6 +72,13 @@ def test_a_split_that_the_grid_does_not_tell_is_not_compared(case):
     assert result["same_choice_percent"] == 100
 
 
+def test_where_no_split_is_told_the_waves_are_unknown(case):
+    table = predicted().assign(kernel="nvjet_sm90_tst_128x256_64x4_1x1_v_bz_splitK_TNT", grid_x=132)
+    result = reduced(case(table))
+    assert result["same_waves_percent"] == "unknown"
+    assert "as many waves for an unknown share, and knows for" in result.finding
+
+
 def test_grids_of_the_tracked_recording_are_tiles_in_whole_clusters():
     """Of 43,872 launches without a split every grid is what its name says, so that it is no guess which tile is n's."""
     found, unnamed = read_launches(ROOT / "traces/nvidia-h200-gemm/gemm.parquet")

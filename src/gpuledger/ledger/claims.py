@@ -1,5 +1,6 @@
 """Claims: published values, compared with what each dataset reproduces."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ def load(file: str | Path) -> dict:
         if claim["id"] in seen:
             raise InputError(file, f"id {claim['id']}", "two claims have this id", "give each its own")
         seen.add(claim["id"])
+        for key, value in claim.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(file, f"id {claim['id']}, key {key}", f"{value} is no number", "write the published one")
     return content
 
 

@@ -75,6 +75,8 @@ class KernelName:
     mma: tuple[int, int, int] | None = None
 
 
+#: Characters of a name that are searched; names of templates have some thousands.
+_LONGEST = 1 << 16
 _PAIRS = {")": "(", ">": "<", "]": "[", "}": "{"}
 _TOKEN = re.compile(r"[<>()\[\]{}]|operator\s*(?:\(\)|\[\]|<=>|<<=?|>>=?|->\*?|<=|>=)|->")
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|\(anonymous\)|\(anonymous class\)")
@@ -156,7 +158,7 @@ def template_arguments(name: str) -> list[str]:
 
 
 def _path(name: str) -> str:
-    outline = " ".join(_outline(_demangled(name.strip())).split())
+    outline = " ".join(_outline(_demangled(name[:_LONGEST].strip())).split())
     # The return type ends at the last blank before a name; a trailing ``const`` is not a name.
     words = [word for word in outline.split(" ") if word not in ("const", "void", "static", "clone")]
     return (words[-1] if words else outline).strip(": ")
@@ -266,7 +268,7 @@ def _tensor_core(base: str, kernel_class: str | None, family: str | None) -> boo
 @lru_cache(maxsize=1 << 14)  # a file's kernels are parsed several times, in turns
 def _parse(name: str, patterns: tuple[Pattern, ...]) -> KernelName:
     path, base = _path(name), short_name(name)
-    found = next((p for p in patterns if re.search(p.regex, name if p.on == "full" else path)), None)
+    found = next((p for p in patterns if re.search(p.regex, name[:_LONGEST] if p.on == "full" else path)), None)
     if found is None and base != path:
         found = next((p for p in patterns if p.on != "full" and re.search(p.regex, base)), None)
     kernel_class, family = (found.kernel_class, found.family or None) if found else (None, None)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuledger.errors import InputError, InputWarning
+from gpuledger.errors import InputError, InputWarning, visible
 from gpuledger.readers.inferencex import as_result, flat, is_row
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
@@ -211,7 +211,7 @@ class _Entry:
             tpot = self.derived_tpot(prompts, lengths["output"])
         text = {name: str(self.values.get(name) or "") for name in ("backend", "model_id")}
         quantised = str(self.server.get("quantization") or "").lower()
-        return ServedRun(
+        run = ServedRun(
             place=f"{self.path.name}:{self.at}" if self.at else self.path.name,
             engine=self.engine(text["backend"].lower()),
             model=str(self.server.get("model_path") or "") or text["model_id"],
@@ -227,6 +227,8 @@ class _Entry:
             speculative=bool(self.server.get("speculative_algorithm")),
             gpu=self.gpu,
         )
+        # JSON may hold halves of characters, which are no text.
+        return ServedRun(*map(visible, run))
 
     def engine(self, backend: str) -> str:
         """Return the engine: SGLang's program tells it where it asked the server, vLLM's says how it was asked."""

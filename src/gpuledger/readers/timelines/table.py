@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError, warn
+from gpuledger.errors import HIDDEN, InputError, visible, warn
 
 #: Columns of a timeline's kernels, and the value where a recording does not say.
 KERNEL_COLUMNS = {
@@ -72,9 +72,17 @@ def frame(columns: Mapping[str, Sequence], known: Mapping[str, object]) -> pd.Da
     for name, empty in known.items():
         kind = object if isinstance(empty, str) else type(empty)
         values = np.asarray(columns[name], kind) if name in columns else np.full(count, empty, kind)
+        if kind is object and name in columns:
+            values = _visible(values)
         # As objects, equal names are one text; pandas' own texts would repeat a kernel's long name for every launch.
         made[name] = pd.Series(values, dtype=kind)
     return pd.DataFrame(made, copy=False)
+
+
+def _visible(texts: np.ndarray) -> np.ndarray:
+    """Write signs that are no text, such as the halves of characters that JSON may hold, as escapes."""
+    hidden = {text: visible(text) for text in set(texts.tolist()) if isinstance(text, str) and HIDDEN.search(text)}
+    return np.array([hidden.get(text, text) for text in texts], object) if hidden else texts
 
 
 def finish(
@@ -100,7 +108,7 @@ def finish(
     # Profilers mostly write them in order: a sorted copy would double the memory for nothing.
     if not table["start_s"].is_monotonic_increasing:
         table = table.sort_values("start_s", kind="stable", ignore_index=True)
-    return Timeline(file, form, table, calls, [str(name) for name in devices])
+    return Timeline(file, form, table, calls, [visible(str(name)) for name in devices])
 
 
 def sizes(parts: np.ndarray) -> np.ndarray:

@@ -50,6 +50,9 @@ def read_recording(path: Path) -> pd.DataFrame:
         files = sorted(file for file in path.iterdir() if not (file.is_dir() or file.name.startswith(".")))
         if not files:
             raise InputError(path, "", "the folder has no recording", "put the output of Nsight Compute into it")
+        for file in files:
+            if file.exists() and not file.is_file():  # it would be read for ever
+                raise InputError(file, "", "it is a pipe or a device", "save what it gives as a file")
         launches = pd.concat([read_recording(file) for file in files], ignore_index=True)
         return launches.assign(launch=launches.index)
     report, counters = read_counters(path)

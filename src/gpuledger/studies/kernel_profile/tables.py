@@ -1,5 +1,7 @@
 """A row per kernel, with its baseline, and a row per tensor-core launch."""
 
+from collections import deque
+
 import numpy as np
 import pandas as pd
 
@@ -166,15 +168,16 @@ def _limiter(row: dict[str, object]) -> str:
 
 def _with_baseline(table: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
     """Add each kernel's baseline: of the same full name, else of the same short name, else the only ones left."""
-    partner: dict[str, str] = {name: name for name in table["kernel"] if name in set(before["kernel"])}
+    earlier = set(before["kernel"])
+    partner: dict[str, str] = {name: name for name in table["kernel"] if name in earlier}
+    alike: dict[str, deque[str]] = {}
+    for name in before["kernel"]:
+        if name not in partner:
+            alike.setdefault(short_name(name), deque()).append(name)
     left = [name for name in table["kernel"] if name not in partner]
-    others = [name for name in before["kernel"] if name not in partner]
-    for name in list(left):
-        same = next((other for other in others if short_name(other) == short_name(name)), None)
-        if same is not None:
-            partner[name] = same
-            left.remove(name)
-            others.remove(same)
+    partner |= {name: same.popleft() for name in left if (same := alike.get(short_name(name)))}
+    left = [name for name in left if name not in partner]
+    others = [name for same in alike.values() for name in same]
     if len(left) == len(others) == 1:
         partner[left[0]] = others.pop()
     known = before.set_index("kernel")
