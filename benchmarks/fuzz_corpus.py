@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fuzz_pairs import pairs
 
 from gpuledger import schemas
 from gpuledger.cli.recognise import recognise
@@ -282,6 +283,7 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "dataset.yaml", _written(folder / "dataset.yaml", case), open_dataset
     patterns = "- {name: mine, regex: '^my_(a|b)+kernel', class: gemm, family: x}\n"
     yield "kernel patterns", _written(folder / "patterns.yaml", patterns), use_patterns
+    yield from pairs(folder)
 
 
 def _traces(folder: Path) -> Iterator[tuple[str, Path, Callable]]:

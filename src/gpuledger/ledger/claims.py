@@ -62,7 +62,8 @@ def load(file: str | Path) -> dict:
         seen.add(claim["id"])
         for key, value in claim.items():
             if isinstance(value, float) and not math.isfinite(value):
-                raise InputError(file, f"id {claim['id']}, key {key}", f"{value} is no number", "write the published one")
+                place = f"id {claim['id']}, key {key}"
+                raise InputError(file, place, f"{value} is no number", "write the published one")
     return content
 
 

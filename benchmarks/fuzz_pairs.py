@@ -1,0 +1,105 @@
+"""What `fuzz.py` damages beside `fuzz_corpus`: one of two files or of a folder, what an archive holds, declarations."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from gpuledger.files import ROOT
+from gpuledger.ledger import claims
+from gpuledger.ledger.study import read_study
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.timelines import read_timeline
+from gpuledger.studies.flop_reconciliation.launches import read_recording
+from gpuledger.studies.kernel_breakdown.comparison import compare
+from gpuledger.studies.kernel_breakdown.timeline_case import break_down
+from gpuledger.studies.kernel_profile import kernel_table, profile
+from gpuledger.studies.kernel_profile.tables import baseline_table, instruction_table, tensor_table
+from gpuledger.studies.serving_time.prediction import predict_table
+from gpuledger.studies.serving_time.results import runs_on, table_of
+
+_EVENTS = """{"traceEvents": [
+{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 9, "pid": 1, "tid": 1,
+ "args": {"External id": 4, "Input Dims": [[8, 16], [16, 8]], "Input type": ["float", "float"]}},
+{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 30, "pid": 1, "tid": 1},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 2, "pid": 1, "tid": 1,
+ "args": {"correlation": 3, "External id": 4}},
+{"ph": "X", "cat": "kernel", "name": "ampere_sgemm_128x64_tn", "ts": 5, "dur": 7, "pid": 0, "tid": 7,
+ "args": {"correlation": 3, "External id": 4, "device": 0, "stream": 7, "grid": [1, 1, 1], "block": [256, 1, 1]}},
+{"ph": "X", "cat": "kernel", "name": "void relu<float>(float *)", "ts": 15, "dur": 7, "pid": 0, "tid": 7}]}"""
+_SERVED = {
+    **{"hw": "h100-nb", "conc": 8, "model": "openai/gpt-oss-120b", "framework": "vllm", "precision": "fp4", "tp": 4},
+    **{"ep": 1, "dp_attention": "false", "spec_decoding": "none", "disagg": False, "isl": 1024, "osl": 1024},
+    **{"metrics": {"median_ttft": 0.09, "median_tpot": 0.0056, "mean_tpot": 0.0057}},
+}
+_HEADER = '"ID","Process ID","Kernel Name","Grid Size","Block Size","Metric Name","Metric Unit","Metric Value"\n'
+_LAUNCHES = _HEADER + "".join(
+    f'"0","1","ampere_sgemm_128x64_tn","(4, 1, 1)","(128, 1, 1)","{name}","{unit}","{value}"\n'
+    for name, unit, value in (
+        ("gpu__time_duration.sum", "ns", 3456),
+        ("dram__bytes.sum", "byte", 65536),
+        ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "inst", 0),
+        ("smsp__sass_thread_inst_executed_op_fmul_pred_on.sum", "inst", 32768),
+        ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "inst", 4194304),
+    )
+)
+_CLAIMS = """gpu: [NVIDIA A100]
+claims:
+- {id: a, case: c, quantity: q, value: 1.25, unit: s, decimals: 2, tolerance: 0.1, source: 'S., Table 1'}
+- {id: b, case: c, quantity: r, value: 3, unit: '1', relation: at least, source: S, why: none}
+"""
+
+
+def pairs(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
+    """Yield the name of a reader, a file that it reads, and the reader."""
+    (launches := folder / "launches.csv").write_text(_LAUNCHES, "utf-8")
+    (page := folder / "page.csv").write_text(_LAUNCHES, "utf-8")
+    yield "ncu with a baseline", launches, lambda path: _tables(profile(page, path))
+    yield "ncu against a baseline", launches, lambda path: _tables(profile(path, page))
+    (events := folder / "before.json").write_text(_EVENTS, "utf-8")
+    yield "timeline with a baseline", events, partial(compare, _kept(folder, _EVENTS))
+    yield "timeline broken down", events, lambda path: break_down(read_timeline(path))
+    yield "timeline in gzip", events, _compressed
+    (row := folder / "row.json").write_text(json.dumps([_SERVED, _SERVED]), "utf-8")
+    yield "InferenceX rows, predicted", row, _served
+    yield "folder of launches", launches, partial(_folder, _LAUNCHES)
+    (published := folder / "published.yaml").write_text(_CLAIMS, "utf-8")
+    yield "claims", published, _scorecard
+    yield "study.yaml", ROOT / "src/gpuledger/studies/memory_usage/study.yaml", read_study
+
+
+def _kept(folder: Path, text: str) -> Path:
+    (kept := folder / "kept.json").write_text(text, "utf-8")
+    return kept
+
+
+def _tables(result: object) -> object:
+    return [table(result.data) for table in (kernel_table, baseline_table, instruction_table, tensor_table)]
+
+
+def _compressed(path: Path) -> object:
+    (packed := path.with_suffix(".json.gz")).write_bytes(gzip.compress(path.read_bytes(), 1))
+    return read_timeline(packed)
+
+
+def _served(path: Path) -> object:
+    gpu = find_gpu("h100-sxm")
+    remedies = {"engine": "add --engine", "tensor": "add --tp"}
+    return predict_table(table_of(runs_on(gpu, path), {}, (path, ""), remedies), gpu, None, (path, ""))
+
+
+def _folder(whole: str, path: Path) -> object:
+    (runs := path.parent / "runs").mkdir(exist_ok=True)
+    (runs / "a.csv").write_text(whole, "utf-8")
+    shutil.copyfile(path, runs / "b.csv")
+    return read_recording(runs)
+
+
+def _scorecard(path: Path) -> object:
+    content = claims.load(path)
+    record = {"label": "l", "kind": "recorded", "inputs": [], "device": {"name": "NVIDIA A100"}, "title": "t"}
+    summary = {"q": {"value": 1.5, "unit": "s"}, "r": {"value": 3, "unit": "1"}}
+    outcome = claims.Outcome("d", "kernel_overhead", "c", summary, record)
+    return claims.for_people(claims.scorecard({"kernel_overhead": content}, [outcome]))
