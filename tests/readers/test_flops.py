@@ -175,3 +175,9 @@ def test_names_may_come_apart_and_rows_keep_their_index():
     frame = wide(kernel=SGEMM, fadd=1, fmul=0, ffma=0).drop(columns="kernel").set_index(pd.Index([17]))
     assert pd.isna(count_flops(frame, [HGEMM]).loc[17, "total_flops"])
     assert count_flops(frame).loc[17, "total_flops"] == 1
+
+
+def test_more_instructions_than_an_integer_holds_are_no_count():
+    wide = pd.DataFrame({"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum": [1.0, 3.3e24]})
+    with pytest.raises(InputError, match=r"launch 1, metric smsp__.*fadd.*: 3\.3e\+24 is not a count"):
+        counter(wide, "fadd")

@@ -43,10 +43,15 @@ _TENSOR_OPS = re.compile(
 )
 
 
+#: No launch executes as many instructions; twice as many still are an Int64.
+_MOST_COUNTED = 2**61
+
+
 def _whole(values: pd.Series, file: str | Path) -> pd.Series:
     """Return a counter as Int64; counts are whole and not negative."""
     numbers = pd.to_numeric(values, errors="coerce")
-    bad = (numbers.notna() & ((numbers < 0) | (numbers % 1 != 0))) | (values.notna() & numbers.isna())
+    odd = (numbers < 0) | (numbers % 1 != 0) | (numbers > _MOST_COUNTED)
+    bad = (numbers.notna() & odd) | (values.notna() & numbers.isna())
     if bad.any():
         row, value = bad[bad].index[0], values[bad].iloc[0]
         problem = f"{value} is not a count"
