@@ -2,7 +2,7 @@
 
     python benchmarks/models.py
 
-Writes results/benchmarks/models.csv. `limit_s` is the machine's limit where there is one: the parsing of the same JSON
+Writes results/benchmarks/model_times.csv. `limit_s` is the machine's limit where there is one: the parsing of the same JSON
 alone; `wanted_s` is what was set as a goal.
 
 The sweep is 12 models × 14 GPUs × 3 phases × 50 shapes through the public API. Every run of it is a new process, as a
@@ -96,7 +96,7 @@ def main() -> None:
     spent = median(run["sweep"] for run in runs)
     rows.append(row("sweep from configurations to times", first["passes"], "pass", spent, wanted_s=5))
     rows.append(row("imports of a sweep", 1, "process", median(run["import"] for run in runs)))
-    write("models", [found | {"import_units": found["wall_s"] / unit} for found in rows])
+    write("model_times", [found | {"import_units": found["wall_s"] / unit} for found in rows])
 
 
 if __name__ == "__main__":
