@@ -11,7 +11,7 @@ from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import AT_LIMIT, FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
-from gpuledger.models.time_model.neighbours import near, shared
+from gpuledger.models.time_model.neighbours import Near, shared
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
 from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
 
@@ -109,7 +109,7 @@ def _look_up(fitted: pd.DataFrame, judged: pd.DataFrame, by: Sequence[str]) -> p
         others = fitted[(fitted["kernel"] == key[0]) & (fitted["precision"] == key[1])]
         if len(others) >= _NEIGHBOURS:
             sizes = [of[list(by)].to_numpy(dtype=float) for of in (others, rows)]
-            found[rows.index] = shared(others["power_w"].to_numpy(), *near(*sizes, _NEIGHBOURS))
+            found[rows.index] = shared(others["power_w"].to_numpy(), *Near(*sizes, _NEIGHBOURS).weigh(_NEIGHBOURS))
     return found
 
 
