@@ -1,4 +1,4 @@
-"""What measured shapes near a shape say of it: their times, and the share of a law's errors that they have in common.
+"""What nearby measured shapes say about a shape: their times, and what a law's errors at them have in common.
 
 A law's error at a shape is in part the kernel's (a tile that the library takes there, an alignment) and so about the
 same at the next shapes, in part noise of the one measurement. How much of it is shared is fitted: kriging with a

@@ -1,4 +1,4 @@
-"""From readings of a power sensor to what kernels draw."""
+"""From readings of a power sensor to the power that kernels draw."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,8 +159,8 @@ def _finding(result: CaseResult, kernels: str) -> str:
     law += [f"{value} pJ per FLOP in {name}" + f" ({others})" * bool(others) for value, name in energies[:1]]
     law.append(f"{result['dram_byte']:.0f} pJ per byte")
     own, constant = (result[f"{name}median_error_below_limit_percent"] for name in ("", "constant_"))
-    limit, below = f", at most {result['most']:.0f} W", " below that"
+    limit, below = f", at most {result['most']:.0f} W", " below that limit"
     if not result["at_limit_percent"]:
         limit = below = ""
-    judged = f"a median error of {own:.1f} %{below} in held-back readings (one power for all: {constant:.0f} %)"
-    return f"{kernels} on {result['gpu']} draw {' + '.join(law)}{limit}: {judged}"
+    judged = f"the median error of held-back readings{below} is {own:.1f} % (one power for all: {constant:.0f} %)"
+    return f"{kernels} on {result['gpu']} draw {' + '.join(law)}{limit}; {judged}"
