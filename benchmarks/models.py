@@ -2,8 +2,8 @@
 
     python benchmarks/models.py
 
-Writes results/benchmarks/model_times.csv. `limit_s` is the machine's limit where there is one: the parsing of the same JSON
-alone; `wanted_s` is what was set as a goal.
+Writes results/benchmarks/model_times.csv. `limit_s` is the machine's limit where there is one: the parsing of the same
+JSON alone; `wanted_s` is what was set as a goal.
 
 The sweep is 12 models × 14 GPUs × 3 phases × 50 shapes through the public API. Every run of it is a new process, as a
 user would start it: it reads the configurations and loads (but does not compile) the loops of the time model. Prefill

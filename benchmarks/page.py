@@ -23,8 +23,8 @@ ABOUT = {
     "workflow": "The pipeline on two cores. The critical path is the longest chain of jobs that wait for one another; "
     "work is the time of all jobs.",
     "rules": "Time of each rule in the cold default target.",
-    "model_times": "From configurations and shapes to kernels and times. The limit is the machine's, where there is one: "
-    "the parsing of the same JSON alone. Wanted is what was set as a goal.",
+    "model_times": "From configurations and shapes to kernels and times. The limit is the machine's, where there is "
+    "one: the parsing of the same JSON alone. Wanted is what was set as a goal.",
     "series": "Time to find the laws of series of 5 to 9 sizes, the compiled loops loaded.",
     "laws": "How often the law of a drawn series is named, and the medians of the law's error at its own points "
     "(SMAPE) and at twice the largest size, beside Extra-P 4.2.5 where it could be run.",
@@ -55,7 +55,7 @@ def main() -> None:
     for name, about in ABOUT.items():
         if (file := RESULTS / f"{name}.csv").is_file():
             frame = pd.read_csv(file)
-            parts.append(f"<h2>{html.escape(name.capitalize().replace("_", " "))}</h2><p>{about}</p>")
+            parts.append(f"<h2>{html.escape(name.capitalize().replace('_', ' '))}</h2><p>{about}</p>")
             if name == "inputs":
                 draw_inputs(frame)
                 parts.append('<img src="inputs.svg" alt="Throughput and peak memory against the size of the input">')

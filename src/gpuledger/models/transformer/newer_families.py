@@ -1,4 +1,4 @@
-"""Architectures since the end of 2025 by ``model_type``, most of them another one with other names and defaults.
+"""Architectures since the end of 2025 by ``model_type``, most of them an existing one with other names and defaults.
 
 Sources: the configuration and model classes of Hugging Face transformers (5.24), with which every count of parameters
 in the tests was made.

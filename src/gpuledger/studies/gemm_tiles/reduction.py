@@ -156,11 +156,11 @@ def _finding(result: CaseResult, group: str) -> str:
     end = suffix(group)
     ruled = result.get(f"ruled_tile_held_back_percent{end}", np.nan)
     known = not (isinstance(ruled, str) or np.isnan(ruled))
-    rule = f"; where it is not, a rule of two numbers has {ruled:.0f} % of the tiles" if known else ""
+    rule = f"; for whole k, a rule of two numbers gives {ruled:.0f} % of the tiles" if known else ""
     shares = (result[f"same_{name}_percent{end}"] for name in ("tile", "waves", "choice"))
     tile, waves, choice = ("an unknown share" if isinstance(share, str) else f"{share:.0f} %" for share in shares)
     return (
-        f"For {result[f'shapes{end}']:,} {group} shapes cuBLAS launches {result[f'tiles{end}']} tiles on "
-        f"{result['gpu']}; the time model has the same tile for {tile} of them, as many waves for {waves}, "
-        f"and knows for {choice} whether k is split{rule}"
+        f"cuBLAS launches {result[f'tiles{end}']} tiles for {result[f'shapes{end}']:,} {group} shapes on "
+        f"{result['gpu']}; the time model has the same tile for {tile} of the shapes, as many waves for "
+        f"{waves}, and knows for {choice} whether k is split{rule}"
     )
