@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from gpuledger.ledger import figures
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.training_time.explanation import OTHER, RULE_PERCENT
 from gpuledger.studies.training_time.tables import of_one_length
 
@@ -149,7 +150,7 @@ def draw_methods(axes: Axes, data: pd.DataFrame, methods: Sequence[str] = tuple(
     for name in methods:
         column, color = METHODS[name]
         part = data[judged] if name == FITTED else data
-        errors = (100 * (part[column] / part["measured_s"] - 1)).abs().dropna()
+        errors = errors_percent(part[column], part["measured_s"]).abs().dropna()
         if len(errors):
             rows.append((name, errors.median(), color))
     for at, (_, error, color) in enumerate(rows):
