@@ -15,12 +15,11 @@ from gpuledger import files
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
 from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.families import FAMILIES
+from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED
 from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layers import read_layers
 from gpuledger.models.transformer.model import Layers, Model
-from gpuledger.models.transformer.newer_families import NOT_MODELLED
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
 from gpuledger.models.transformer.vision import VisionTower
