@@ -94,8 +94,7 @@ def test_programs_of_jax_are_the_steps_and_numbers_of_fusions_do_not_hide_layers
 
 
 @pytest.mark.parametrize(
-    ("shown", "name", "found_by"),
-    [("steps", "train 1", "annotation"), ("program", "", "repetition")],
+    ("shown", "name", "found_by"), [("steps", "train 1", "annotation"), ("program", "", "repetition")]
 )
 def test_steps_are_what_the_user_annotated_and_programs_that_run_together_none(tmp_path, shown, name, found_by):
     step = find_step(read_timeline(write(tmp_path / "host.trace.json", xla_trace(shown=shown))))

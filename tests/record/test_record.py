@@ -259,10 +259,7 @@ def test_the_command_line_is_complete(tools):
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (
-            "NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)",
-            "2021.1.0.0 is too old: at least 2022.3",
-        ),
+        ("NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)", "2021.1.0.0 is too old: at least 2022.3"),
         ("segmentation fault", "instead of a version it prints"),
     ],
 )

@@ -161,11 +161,7 @@ COUNTED = {
     "Ministral-3-8B": (MINISTRAL3, 8489553920, 139264),
     "Qwen3-Omni-30B-A3B": (OMNI, 30532646912, 98304),
     "InternVL3-8B": (INTERNVL, 7612820992, 57344),
-    "AFM-4.5B": (
-        sizes("arcee", 2560, 36, 20, 4, 18432, 128004, head_dim=128, hidden_act="relu2"),
-        4619184640,
-        73728,
-    ),
+    "AFM-4.5B": (sizes("arcee", 2560, 36, 20, 4, 18432, 128004, head_dim=128, hidden_act="relu2"), 4619184640, 73728),
     # 16.26 billion; norms of heads, and a bias of each expert's choice.
     "Nemotron-Nano-9B-v2": (NANO_9B, 8888227328, 16384),
     "Ling-mini-2.0": (LING_MINI, 16255643392, 40960),

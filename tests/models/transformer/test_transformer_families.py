@@ -282,10 +282,7 @@ def test_the_tensors_of_deepseek_v4_pro(config):
     rest = model.parameters - 61 * experts
     mtp = model.vectors(one) + sum(linear.parameters for linear in one.linears(7168)) - experts
     assert (62 * experts * (1 / 2 + 1 / 32) + rest + mtp) / 1e9 == pytest.approx(862, rel=0.001)
-    assert model.layers[0].formats == (
-        ("expert_down_proj", "mxfp4", "fp8"),
-        ("expert_gate_up_proj", "mxfp4", "fp8"),
-    )
+    assert model.layers[0].formats == (("expert_down_proj", "mxfp4", "fp8"), ("expert_gate_up_proj", "mxfp4", "fp8"))
     assert model.precision_of(model.layers[0]).math_of("expert_down_proj") == "fp8"
     # Another cache does not change how weights are stored, other weights do.
     for changed, weights in (({"cache": "fp8"}, "mxfp4"), ({"weights": "fp8"}, "fp8")):
@@ -360,7 +357,7 @@ def test_blocks_of_keys_are_selected_per_head(config):
 def test_layers_with_a_window_have_other_heads(config):
     step = read_model(config(STEP37_HUB))
     assert [(g.attention.heads, g.attention.window, g.attention.rotary_dim) for g in step.layers] == [
-        *((64, None, 64), (96, 512, 128), (96, 512, 128), (64, None, 64)),
+        *((64, None, 64), (96, 512, 128), (96, 512, 128), (64, None, 64))
     ]
     with pytest.warns(InputWarning, match="attention_other_setting: it is missing; 96 query heads"):
         read_model(config(STEP37))

@@ -654,10 +654,7 @@ HOSTILE = [
     ({**GPT_OSS_120B, "experts_per_token": 5}, "differs from num_experts_per_tok"),
     ({**GPT_OSS_120B, "layer_types": ["full_attention"]}, "1 types for 36 layers"),
     ({**GPT_OSS_120B, "layer_types": ["linear_attention"] * 36}, "unknown layer types: linear_attention"),
-    (
-        {**LLAMA, "quantization_config": {"quant_method": "aqlm"}},
-        "quant_method: unknown value 'aqlm'",
-    ),
+    ({**LLAMA, "quantization_config": {"quant_method": "aqlm"}}, "quant_method: unknown value 'aqlm'"),
     ({**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 3}}, "only 4 and 8 bits"),
     ({**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 2]}}, "not a square block"),
     (

@@ -106,7 +106,7 @@ TOWERS = {
         "vision_config": {"depth": 27, "out_hidden_size": 5120},
     },
     "gemma-3-4b": {
-        **{"model_type": "gemma3", "text_config": GEMMA3, "mm_tokens_per_image": 256, "vision_config": SIGLIP},
+        **{"model_type": "gemma3", "text_config": GEMMA3, "mm_tokens_per_image": 256, "vision_config": SIGLIP}
     },
     "gemma-4-31B": {
         **{"model_type": "gemma4", "text_config": GEMMA4, "vision_soft_tokens_per_image": 280},

@@ -111,7 +111,7 @@ def probe_of(sections):
         tuple(
             neutrino.ProbeMap(f"map{i}", level, records.itemsize, records.shape[2], records.dtype)
             for i, (level, records) in enumerate(sections)
-        ),
+        )
     )
 
 

@@ -112,10 +112,7 @@ WITH_EXPERTS = {
         ModelFamily(window.none, ffn.hunyuan, fixed=NO_BIAS, qk_norm="head", attention=attention.hunyuan),
     ),
     "ernie4_5_moe": ModelFamily(
-        window.none,
-        ffn.ernie,
-        **ERNIE,
-        renamed={"moe_num_experts": "n_routed_experts", "moe_k": "num_experts_per_tok"},
+        window.none, ffn.ernie, **ERNIE, renamed={"moe_num_experts": "n_routed_experts", "moe_k": "num_experts_per_tok"}
     ),
     **dict.fromkeys(("granitemoe", "granitemoeshared"), ModelFamily(window.none, ffn.granite, scaled_embedding=True)),
     # Ling and Ring.
@@ -153,10 +150,7 @@ WITH_EXPERTS = {
     ),
     "granitemoe_swa": ModelFamily(**GRANITE_SWA, ffn=ffn.granite),
     "axk1": ModelFamily(
-        window.none,
-        ffn.axk1,
-        {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1},
-        attention=attention.latent,
+        window.none, ffn.axk1, {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}, attention=attention.latent
     ),
     "sarvam_mla": ModelFamily(
         window.none,

@@ -10,15 +10,7 @@ from gpuledger.studies.serving_time.parallelism import CHOOSERS, WORKLOAD, avera
 from gpuledger.studies.serving_time.tables import ENGINES, short_name
 
 #: Colours of parallelisms, from the fewest GPUs to the most.
-COLOURS = (
-    figures.BLUE,
-    figures.GREEN,
-    figures.ORANGE,
-    figures.PURPLE,
-    figures.SKY,
-    figures.BLACK,
-    figures.GREY,
-)
+COLOURS = (figures.BLUE, figures.GREEN, figures.ORANGE, figures.PURPLE, figures.SKY, figures.BLACK, figures.GREY)
 #: Marks of who chooses.
 MARKS = {
     "predicted": {"marker": "o", "color": figures.BLUE, "s": 22, "zorder": 4},
