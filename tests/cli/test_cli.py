@@ -328,12 +328,8 @@ def trace(tmp_path):
 def test_diagnose_names_what_was_not_probed_and_why(trace):
     report = json.loads(run("diagnose", trace, "--json", status=1))
     good, bad, left_out = report["kernels"]
-    assert (good["kernel"], good["probed"], good["additional_registers"], good["additional_spill_bytes"]) == (
-        "good",
-        True,
-        8,
-        16,
-    )
+    wanted = {"kernel": "good", "probed": True, "additional_registers": 8, "additional_spill_bytes": 16}
+    assert good.items() >= wanted.items()
     assert not bad["probed"] and "ValueError: no entry" in bad["reason"]
     assert left_out["filtered"] and left_out["reason"] == "left out by the filter"
     said = " ".join(report["problems"])
@@ -526,13 +522,8 @@ def test_profile_saves_the_case(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["<b>k</b>"]))
     run("profile", tmp_path / "r.csv", "--save", tmp_path / "out")
     for name in (
-        "data.parquet",
-        "summary.json",
-        "provenance.json",
-        "table.csv",
-        "figure.png",
-        "figure_time.pdf",
-        "tensor.csv",
+        *("data.parquet", "summary.json", "provenance.json", "table.csv"),
+        *("figure.png", "figure_time.pdf", "tensor.csv"),
     ):
         assert (tmp_path / "out" / name).stat().st_size
 
