@@ -24,7 +24,7 @@ STARTS = 2
 
 @njit(cache=True, nogil=True)
 def basis(family, shape, x, columns):
-    """Write the columns of a family, a place in `FAMILIES`, into `columns` (coefficients, points); return their number."""
+    """Write the columns of a family (its place in `FAMILIES`) into `columns`; return the number of its coefficients."""
     for i in range(x.size):
         n = x[i]
         if family == 0:
