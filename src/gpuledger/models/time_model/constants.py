@@ -31,6 +31,8 @@ from gpuledger.readers.tabular import Column, read_csv
 #: ``benchmarks/time_constants.py``.
 TABLE = files.RESOURCES / "time_constants.csv"
 
+#: Engines whose kernels were measured, and what people call them for short.
+ENGINES = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
 #: Precisions whose constants stand in for those of another, the nearest first.
 RELATED = {
     "fp8_block": ("fp8", "bf16"),

@@ -10,8 +10,9 @@ from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
 from gpuledger.models.time_model.accuracy import errors_percent
+from gpuledger.models.time_model.constants import ENGINES
 from gpuledger.studies.serving_time.runs import APART
-from gpuledger.studies.serving_time.tables import ENGINES, short_name
+from gpuledger.studies.serving_time.tables import short_name
 
 #: Colours of models in every figure, by how their names begin; the first that fits counts.
 COLOURS = {

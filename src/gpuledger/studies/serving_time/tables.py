@@ -6,8 +6,6 @@ from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.serving_time.parallelism import WORKLOAD, averages
 from gpuledger.studies.serving_time.runs import APART, TOGETHER
 
-#: Engines as they call themselves, TensorRT-LLM shortened; others are called as the runs call them.
-ENGINES = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
 #: Columns that make a class.
 CLASS = ("engine", "model", "precision")
 
