@@ -368,11 +368,8 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     assert wide(report, [metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
     source = dataset.content["source"]
     for words in (
-        "driver 580.65.06",
-        "Nsight Compute 2025.3.1",
-        "PyTorch 2.11.0",
-        "clock control none",
-        "cache control all",
+        *("driver 580.65.06", "Nsight Compute 2025.3.1", "PyTorch 2.11.0"),
+        *("clock control none", "cache control all"),
     ):
         assert words in source
     known = json.loads((folder / "recording.json").read_text())["parts"]["counters"]

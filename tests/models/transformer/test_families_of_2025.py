@@ -93,11 +93,8 @@ BAMBA = {
     **sizes("bamba", 4096, 32, 32, 8, 14336, 128256, attn_layer_indices=[9, 18, 27], attn_rotary_emb=64),
     **{"mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4},
     **{
-        "mamba_expand": 2,
-        "mamba_chunk_size": 256,
-        "mamba_conv_bias": True,
-        "mamba_dt_rank": 256,
-        "mamba_proj_bias": False,
+        **{"mamba_expand": 2, "mamba_chunk_size": 256, "mamba_conv_bias": True},
+        **{"mamba_dt_rank": 256, "mamba_proj_bias": False},
     },
     **{"num_logits_to_keep": 1, "use_mamba_kernels": True, "tie_word_embeddings": False, "rms_norm_eps": 1e-5},
 }

@@ -149,10 +149,8 @@ KIMI_K3 = {
                 }
             },
             "ignore": [
-                "re:.*self_attn.*",
-                "re:.*shared_experts.*",
-                "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
-                "lm_head",
+                *("re:.*self_attn.*", "re:.*shared_experts.*"),
+                *("re:.*mlp\\.(gate|up|gate_up|down)_proj.*", "lm_head"),
             ],
         },
     },
