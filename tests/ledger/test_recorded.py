@@ -21,9 +21,9 @@ SAID = [
     (f"{H200}/warp_scheduling/fig17b", "tail_ratio", 100, "| {:.1f} %, with a kernel of our own"),
     (f"{H200}/warp_scheduling/fig13cd", "speed_gain_percent", 1, "| by {:.0f} %; 77 %"),
     (f"{H200}/warp_scheduling/fig13cd", "tied_percent", 1, "{:.0f} % of the changes of speed"),
-    (f"{H200}/warp_scheduling/fig13cd", "tied_by_chance_percent", 1, "by chance it would be {:.0f} %"),
-    (f"{H200}/warp_scheduling/fig13cd", "sped_up_percent", 1, "real ones {:.0f} % changed speed"),
-    (f"{H200}/warp_scheduling/fig13cd", "blocks_followed", 1, "of {} real ones"),
+    (f"{H200}/warp_scheduling/fig13cd", "tied_by_chance_percent", 1, "against {:.0f} % by chance"),
+    (f"{H200}/warp_scheduling/fig13cd", "sped_up_percent", 1, "real blocks, {:.0f} % changed speed"),
+    (f"{H200}/warp_scheduling/fig13cd", "blocks_followed", 1, "Of {} real blocks"),
     (f"{SIMULATED}/warp_scheduling/fig13cd", "sped_up_percent", 1, "In the simulation {:.0f} % of the blocks"),
     (NORM, "speedup_over_torch_cold_geometric_mean", 1, "| {:.1f} times (geometric mean of 13 shapes"),
     (NORM, "speedup_over_torch_cold_shapes", 1, "mean of {} shapes"),
@@ -56,16 +56,16 @@ SAID = [
         for name, form in (
             ("shapes", "For {:,} bf16 shapes"),
             ("tiles", "launches {} different ones"),
-            ("listed_tiles_percent", "{:.0f} % of the launches have one of the guide"),
-            ("same_tile_percent", "it has it for {:.0f} %"),
+            ("listed_tiles_percent", "{:.0f} % of the launches use one of the guide"),
+            ("same_tile_percent", "it picks it for {:.0f} %"),
             ("same_waves_percent", "as many waves for {:.0f} %"),
             ("same_choice_percent", "knows for {:.0f} % whether k is split"),
         )
     ),
     (f"{H200}/{BLOCKS}", "gap_cycles_mean", 1, "gaps of {:,.0f}:"),
     (f"{H200}/{BLOCKS}", "lost_percent", 1, ": {:.1f} % of the slots"),
-    (f"{H200}/{BLOCKS}", "cycles_per_block", 1, "every {:.0f} cycles in the mean, all"),
-    (f"{H200}/{BLOCKS}", "blocks_per_cycle", 1, "all of them {:.2f} per cycle"),
+    (f"{H200}/{BLOCKS}", "cycles_per_block", 1, "every {:.0f} cycles on average, and all"),
+    (f"{H200}/{BLOCKS}", "blocks_per_cycle", 1, "all SMs together {:.2f} per cycle"),
     (f"{H200}/{BLOCKS}", "gap_free_time_saving_percent", 1, "By the gaps, {:.0f} %"),
     (f"{H200}/{BLOCKS}", "persistent_saving_percent", 1, "saves {:.0f} %, memset"),
     (f"{H200}/{BLOCKS}", "memset_saving_percent", 1, "memset {:.0f} %"),
@@ -84,7 +84,7 @@ SAID = [
             ("published", "fig17b", "tail of {:.1f} % (published)"),
         )
     ),
-    (f"{H200}/exposed_latency/probes", "epilogue_max_percent", 1, "98 to {:.0f} % in the two longest waits"),
+    (f"{H200}/exposed_latency/probes", "epilogue_max_percent", 1, "in the two longest waits, 98 to {:.0f} % of it"),
     (f"{H200}/warp_scheduling/fig13cd", "sped_up_blocks", 1, "only {} of 672 blocks change"),
     (f"{H200}/dmat/fig1", "key_bursts", 1, "shows {} and 8"),
     (f"{H200}/dmat/fig1", "value_bursts", 1, "9 and {} bursts"),
@@ -97,7 +97,7 @@ SAID = [
 def test_the_readme_says_the_same(root):
     summary = json.loads((root / f"results/{H200}/{BLOCKS}/summary.json").read_text("utf-8"))
     text = " ".join((root / "README.md").read_text("utf-8").split())
-    assert f"{summary['blocks_per_cycle']['value']:.2f} start per cycle" in text
+    assert f"starts {summary['blocks_per_cycle']['value']:.2f} blocks per cycle" in text
     assert f"kernel saves {summary['persistent_saving_percent']['value']:.0f} % of the time" in text
     assert f"slots are empty for {summary['lost_percent']['value']:.1f} % of the time" in text
     sweep = json.loads((root / f"results/{H200}/flop_reconciliation/gpt2/summary.json").read_text("utf-8"))
@@ -140,7 +140,7 @@ def test_most_blocks_have_an_older_one_that_ends_with_them_or_at_once(root, page
     blocks = result.data[result.data["part"] == "block"].dropna(subset="older_end_cycles")
     cycles = 31 * result["flop_per_iteration"] * result["clock"] * 1e-6 / blocks["speed_tflops"]
     end, fast = blocks["older_end_cycles"].astype(float) / cycles, blocks["transition_cycles"].notna()
-    assert f"{len(blocks)} of these outlive an older one" in page
+    assert f"{len(blocks)} of the 672 outlive an older one" in page
     assert f"but {(end <= 0.1).sum()} of them by nearly all" in page
     assert f"and {(end > 0.9).sum()} by a tenth of it or less" in page
     between = end.between(0.1, 0.9)

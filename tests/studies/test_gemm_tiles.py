@@ -48,8 +48,8 @@ def test_what_the_model_predicts_agrees_with_itself(case):
         assert result[f"{name}_percent"] == 100, name
     assert result["grids_explained_percent"] == 100 and result["most_blocks"] <= 132
     assert result["split_percent"] == result["predicted_split_percent"] > 0
-    assert result.finding.startswith("For 16 16-bit shapes cuBLAS launches ")
-    assert "the same tile for 100 % of them, as many waves for 100 %" in result.finding
+    assert result.finding.startswith("cuBLAS launches 6 tiles for 16 16-bit shapes")
+    assert "the same tile for 100 % of the shapes, as many waves for 100 %" in result.finding
 
 
 def test_another_tile_disagrees_in_that_alone(case):

@@ -13,6 +13,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.moe import DTYPES, MoeConstants
+from gpuledger.models.time_model.neighbours import Near
 from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import EXPERT_DTYPES, read_attention, read_collectives, read_moe
@@ -149,9 +150,9 @@ def test_frameworks_that_disagree_are_a_floor():
 def test_look_up_and_derate_of_known_times():
     known = np.array([[1.0, 1], [3, 1], [1, 3], [3, 3], [1000, 1000]])
     times = np.array([1.0, 1, 4, 4, 100])
-    assert look_up(known, times, np.array([[3.0, 1.0]])) == pytest.approx(1.0, rel=1e-6)
+    assert look_up(Near(known, np.array([[3.0, 1.0]]), 4), times) == pytest.approx(1.0, rel=1e-6)
     middle = np.expm1((np.log1p(1) + np.log1p(3)) / 2)
-    assert look_up(known, times, np.array([[middle, middle]])) == pytest.approx(2.0)
+    assert look_up(Near(known, np.array([[middle, middle]]), 4), times) == pytest.approx(2.0)
     compute, traffic = np.geomspace(1e-6, 1e-2, 60), np.geomspace(1e-3, 1e-7, 60)
     measured = np.maximum(compute / 0.6, traffic / 0.7) + 5e-6
     found = fit_derate(compute, traffic, measured)
@@ -178,10 +179,10 @@ def test_look_up_depends_neither_on_the_order_of_shapes_nor_on_last_bits(monkeyp
     known = np.array([(2.0**i - 1, 2.0**j - 1, 2.0**k - 1) for i in range(6) for j in range(6) for k in range(6)])
     held = rng.random(len(known)) < 0.5
     times = np.exp(rng.normal(size=len(known)))
-    expected = look_up(known[~held], times[~held], known[held])
+    expected = look_up(Near(known[~held], known[held], 4), times[~held])
     order = rng.permutation((~held).sum())
     monkeypatch.setattr(np, "log1p", lambda x: np.log(1 + x) * (1 + np.finfo(float).eps * rng.integers(-1, 2, x.shape)))
-    found = look_up(known[~held][order], times[~held][order], known[held])
+    found = look_up(Near(known[~held][order], known[held], 4), times[~held][order])
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 

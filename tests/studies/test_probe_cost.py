@@ -88,7 +88,7 @@ MEMORY = "model,batch_size,use,memory,unit\nm,1,original,1,GB\nm,1,block_sched,4
 
 def test_published_memory():
     result = published("memory_usage", "fig11")
-    words = "In the median, lightweight probes need 0.16 % of the workload's memory (at most 17 %), DMAT needs 32 %"
+    words = "At the median, lightweight probes need 0.16 % of the workload's memory (at most 17 %), DMAT needs 32 %"
     assert result.finding == f"{words} (at most 13×)"
     rows = result.data.set_index(["model", "batch_size", "use"])
     assert rows["memory_bytes"]["Llama3-1B", 32, "block_sched"] == 224 * 1024

@@ -126,7 +126,7 @@ def test_runs_of_several_parallelisms_become_a_choice(tmp_path):
     rate = 16 * 512 / (0.1 + 511 * 5e-3) / 2
     assert data.loc[("TP2", 16), "measured_rate"] == pytest.approx(rate, rel=1e-5)
     assert result.finding.startswith(
-        f"Parallelism chosen by predicted times serves {result['predicted_percent']:.0f} % of the tokens per GPU"
+        f"Parallelism chosen by predicted times serves {result['predicted_percent']:.0f} % of the best measured tokens "
     )
     assert result.provenance["kind"] == "predicted"
     assert choose([result]) == [] and len(view.view(result).marks) == result["objectives"]

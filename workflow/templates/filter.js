@@ -59,7 +59,7 @@
       link.textContent = name;
       made.append(link, " ");
     }
-    opener.after(made);
+    card.append(made);
   };
   const choose = (card, shown) => {
     const before = card.querySelector(".version:not([hidden])");

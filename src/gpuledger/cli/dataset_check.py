@@ -1,4 +1,4 @@
-"""What is there of a dataset: its cases, the files that they lack, and those that none of them names."""
+"""Check a dataset: its cases, the files that they lack, and the files that no case names."""
 
 import re
 from pathlib import Path

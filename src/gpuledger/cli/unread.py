@@ -1,4 +1,4 @@
-"""Files of profilers that hold nothing to analyse here, or not in a form that can be read: what to give instead."""
+"""Profiler files that cannot be analysed here, and what to provide instead."""
 
 import re
 from dataclasses import dataclass

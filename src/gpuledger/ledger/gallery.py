@@ -1,4 +1,4 @@
-"""The gallery: the questions, marks of claims, a card for every case, a map of the paper, and what is not here yet."""
+"""The gallery: the questions, marks of claims, a card for every case, a map of the paper, and what is still missing."""
 
 import re
 import textwrap

@@ -1,4 +1,4 @@
-"""Whether a recording was made on the GPU that somebody says."""
+"""Whether a recording was made on the declared GPU."""
 
 from collections.abc import Iterable
 

@@ -1,10 +1,10 @@
-"""Results of benchmarks of a server: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or printed;
-and rows of InferenceX, which say these results and all of the server.
+"""Results of server benchmarks: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or what they print;
+and rows of InferenceX, which also describe the server.
 
-Both print the same summary, and write one object a run, with the same names for totals and times in milliseconds, but
-nothing of the GPU. Of the server, vLLM writes what its ``--metadata KEY=VALUE`` adds; SGLang's newer versions write all
-of its arguments. Sources: vllm-project/vllm, ``vllm/benchmarks/serve.py``; sgl-project/sglang,
-``python/sglang/bench_serving.py``.
+Both programs print the same summary and write one object per run, with the same names for totals and times in
+milliseconds, but nothing about the GPU. About the server, vLLM writes only what ``--metadata KEY=VALUE`` adds; newer
+versions of SGLang write all of its arguments. Sources: vllm-project/vllm, ``vllm/benchmarks/serve.py``;
+sgl-project/sglang, ``python/sglang/bench_serving.py``.
 """
 
 import itertools

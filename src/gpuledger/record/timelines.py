@@ -1,4 +1,4 @@
-"""Timelines of nsys and torch.profiler on their way into a recording: checked, without what is private, compressed."""
+"""Prepare timelines of nsys and torch.profiler for a recording: check them, remove what is private, compress."""
 
 import gzip
 import json

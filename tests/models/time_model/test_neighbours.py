@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuledger.models.time_model.neighbours import COUNTS, Sharing, correction, fit_sharing, near
+from gpuledger.models.time_model.neighbours import COUNTS, Near, Sharing, correction, fit_sharing
 
 GRID = np.array([(2.0**i, 2.0**j) for i in range(16) for j in range(16)])
 
@@ -16,7 +16,7 @@ def test_errors_of_a_whole_region_are_shared():
     found = fit_sharing(GRID, ratios)
     assert found.share == 1.0 and found.error_percent < 2
     inside = np.array([(3.0, 3.0), (3.0, 3000.0), (5000.0, 300.0)])
-    assert correction(found, GRID, ratios, inside) == pytest.approx([0.8, 0.8, 1.3], rel=1e-6)
+    assert correction(found, Near(GRID, inside, 16), ratios) == pytest.approx([0.8, 0.8, 1.3], rel=1e-6)
 
 
 def test_noise_is_not_corrected():
@@ -24,7 +24,7 @@ def test_noise_is_not_corrected():
     found = fit_sharing(GRID, ratios)
     alone = 100 * np.abs(1 / ratios - 1).mean()
     assert found.share <= 0.2 and found.error_percent <= alone + 1e-4
-    assert np.abs(np.log(correction(found, GRID, ratios, GRID + 0.3))).max() < 0.05
+    assert np.abs(np.log(correction(found, Near(GRID, GRID + 0.3, 16), ratios))).max() < 0.05
 
 
 @settings(deadline=None, max_examples=30)
@@ -39,7 +39,7 @@ def test_what_the_others_say_is_never_worse_than_nothing(seed, common, noise):
 
 
 def test_no_shape_is_its_own_neighbour_and_what_is_as_near_counts_alike():
-    weights, places = near(GRID, GRID, 4, apart=True)
+    weights, places = Near(GRID, GRID, 4, apart=True).weigh(4)
     assert (weights[places == np.arange(len(GRID))[:, None]] == 0).all()
     assert weights.sum(axis=1) == pytest.approx(np.ones(len(GRID)))
     # In the middle, the four neighbours of a grid of powers of two are as near but for the step of log1p.
@@ -47,14 +47,14 @@ def test_no_shape_is_its_own_neighbour_and_what_is_as_near_counts_alike():
     assert sorted(places[row][weights[row] > 0]) == [row - 16, row - 1, row + 1, row + 16]
     # The same shape twice: each is the other's nearest.
     twice = np.array([(1.0, 1.0), (1.0, 1.0), (64.0, 64.0)])
-    weights, places = near(twice, twice, 1, apart=True)
+    weights, places = Near(twice, twice, 1, apart=True).weigh(1)
     assert [places[row][weights[row].argmax()] for row in (0, 1)] == [1, 0]
 
 
 def test_a_size_that_counts_more_keeps_others_away():
     known, wanted = np.array([(64.0, 1000.0), (128.0, 1500.0)]), np.array([(64.0, 1500.0)])
     for scales, nearest in ((1.0, 0), (np.array([0.1, 1]), 1)):
-        weights, places = near(known, wanted, 1, scales=scales)
+        weights, places = Near(known, wanted, 1, scales=scales).weigh(1)
         assert places[0][weights[0].argmax()] == nearest
 
 
@@ -67,6 +67,5 @@ def test_the_fit_depends_neither_on_order_nor_on_last_bits(monkeypatch):
     found = fit_sharing(GRID[order], ratios[order])
     assert found[:2] == expected[:2] and found.error_percent == pytest.approx(expected.error_percent, abs=2e-5)
     wanted = GRID * 1.4
-    assert correction(found, GRID[order], ratios[order], wanted) == pytest.approx(
-        correction(Sharing(*expected), GRID, ratios, wanted), rel=1e-9
-    )
+    corrected = correction(found, Near(GRID[order], wanted, 16), ratios[order])
+    assert corrected == pytest.approx(correction(Sharing(*expected), Near(GRID, wanted, 16), ratios), rel=1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
@@ -24,7 +24,10 @@ from gpuledger.models.time_model import (
 from gpuledger.models.time_model.constants import NAMES, read_constants, read_table
 from gpuledger.models.time_model.dispatch import ANY, candidates, dispatch_of
 from gpuledger.models.time_model.dispatch import NAMES as DISPATCHES
-from gpuledger.models.time_model.gemm import BOUNDS
+from gpuledger.models.time_model.fit import BOUNDS as FIT_BOUNDS
+from gpuledger.models.time_model.fit import START
+from gpuledger.models.time_model.fit_law import LATTICE, SLOPE
+from gpuledger.models.time_model.gemm import BOUNDS, FittedTimes
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.launched_tile import launched_tile
 from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of, nvjet_tiles
@@ -166,6 +169,29 @@ def test_one_kernel_is_no_slower_than_many(shape, batch):
     constants = dataclasses.replace(constants_of(A100), dispatch=ANY)
     time_s = gemm_time_s(A100, constants, *shape, [1, batch])
     assert time_s[0] <= time_s[1] <= batch * time_s[0] * 1.3
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([A100, H100, B200]),
+    st.sampled_from(["bf16", "fp8", "fp8_block"]),
+    st.sampled_from(DISPATCHES),
+)
+@settings(max_examples=60, deadline=None)
+def test_tiles_that_were_close_are_enough_for_neighbouring_constants(seed, gpu, precision, dispatch):
+    """A fit's slopes have the very times that a search over all tiles has."""
+    assume(not (gpu is A100 and precision != "bf16"))
+    random = np.random.default_rng(seed)
+    sizes = [np.unique(np.rint(2 ** random.uniform(0, 15, 5))).astype(int) for _ in range(3)]
+    m, n, k = (grid.reshape(-1) for grid in np.meshgrid(*sizes))
+    values = {name: np.exp(random.uniform(*np.log(bounds))) for name, bounds in FIT_BOUNDS.items()}
+    constants = dataclasses.replace(START, dispatch=dispatch, **values)
+    times = FittedTimes(gpu, m, n, k, 1, precision)
+    assert (times(constants) == gemm_time_s(gpu, constants, m, n, k, 1, precision)).all()
+    for name, value in values.items():
+        for way in (-SLOPE, SLOPE):
+            changed = dataclasses.replace(constants, **{name: value * math.exp(LATTICE * way)})
+            assert (times.near(changed) == gemm_time_s(gpu, changed, m, n, k, 1, precision)).all()
 
 
 def test_plan_of_known_shapes():

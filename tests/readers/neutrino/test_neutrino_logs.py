@@ -246,6 +246,7 @@ def test_counted_records_and_other_spellings(tmp_path):
         ('[map.m]\nlevel = "warp"\nsize = 8\nregs = {a = "f32"}\n', "key map.m.regs.a: 'f32' is not u64 or u32"),
         ('x = "' + "9" * 5 + "\n", "not TOML"),
         ("x = " + "9" * 5000 + "\n", "not TOML"),
+        ('[a]\nposition = "ld"\ndatamodel = 0x' + "f" * 5000 + "\n", "a number of thousands of digits is not a string"),
         ("x = " + "[" * 3000 + "\n", "not TOML"),
     ],
 )

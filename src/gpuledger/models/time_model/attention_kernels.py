@@ -1,4 +1,4 @@
-"""Time of attention kernels of a model's pass: what their rows are to the laws of attention."""
+"""Time of the attention kernels in a model's pass: from their rows to what the laws of attention take."""
 
 import numpy as np
 

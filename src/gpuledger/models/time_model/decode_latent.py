@@ -1,4 +1,4 @@
-"""Time of TensorRT-LLM's kernels for one new token of each request with latent attention, where host code rules them.
+"""Time of TensorRT-LLM's decode kernels for latent attention, where the rules of its host code apply.
 
 Before Hopper (pattern "whole"), the kernels of prefill compute decode, too: a block takes 64 query heads and 256 of the
 512 value dimensions of one request and walks over its whole cache; two blocks fit an SM.

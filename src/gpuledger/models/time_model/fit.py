@@ -9,7 +9,7 @@ from gpuledger.models.time_model import cublas
 from gpuledger.models.time_model.constants import NAMES, Constants
 from gpuledger.models.time_model.dispatch import ANY, FREE
 from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.models.time_model.gemm import UNSPLIT, gemm_time_s
+from gpuledger.models.time_model.gemm import UNSPLIT, FittedTimes
 from gpuledger.readers.gpus import Gpu
 
 #: Tables whose shortest times (s) are longer than this hold the host's calls, not kernels out of a graph.
@@ -123,9 +123,14 @@ def fit_constants(
         dispatch=dispatch,
     )
 
-    def times(constants: Constants) -> np.ndarray:
-        found = gemm_time_s(gpu, constants, m, n, k, 1, precision, turns, weight_bytes, own_activations)
-        return shown(found) if shown else found
-
-    found = fit_law(times, start, bounds, time_s, relative=True)
+    times = FittedTimes(gpu, m, n, k, 1, precision, turns, weight_bytes, own_activations)
+    clock = shown or np.asarray
+    found = fit_law(
+        lambda constants: clock(times(constants)),
+        start,
+        bounds,
+        time_s,
+        relative=True,
+        near=lambda constants: clock(times.near(constants)),
+    )
     return dataclasses.replace(found, source=f"fitted to {len(time_s)} measured shapes")

@@ -7,6 +7,7 @@ method (D. W. Marquardt, 1963) is rounded to it, and a constant without effect s
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ def fit_law(
     bounds: Mapping[str, tuple],
     measured_s: np.ndarray,
     relative: bool = False,
+    near: Callable[[T], np.ndarray] | None = None,
 ) -> T:
     """Fit the constants of a law of kernel times.
 
@@ -48,6 +50,8 @@ def fit_law(
     relative : bool
         Whether residuals are relative errors, whose mean is judged, instead of logarithms, which see a time that is
         half as long as one that is twice as long.
+    near : callable, optional
+        `times`, perhaps sooner, with one constant up to `SLOPE` from what it was in the last call of `times`.
 
     Returns
     -------
@@ -62,12 +66,14 @@ def fit_law(
         values = np.clip(np.exp(LATTICE * place), low, high)
         return {name: float(f"{value:.{digits}g}") for name, value in zip(names, values, strict=True)}
 
-    def residuals(place: np.ndarray) -> np.ndarray:
+    def residuals(place: np.ndarray, times: Callable[[T], np.ndarray] = times) -> np.ndarray:
         found = times(dataclasses.replace(start, **at(place)))
         return found / measured_s - 1.0 if relative else np.log(found) - wanted
 
     place = np.rint(np.log([getattr(start, name) for name in names]) / LATTICE)
-    place = least(residuals, np.clip(place, lowest, highest), lowest, highest, SMALL_RELATIVE if relative else SMALL)
+    small = SMALL_RELATIVE if relative else SMALL
+    beside = partial(residuals, times=near or times)
+    place = least(residuals, np.clip(place, lowest, highest), lowest, highest, small, beside)
     return dataclasses.replace(start, **at(place, 3))
 
 
@@ -85,6 +91,7 @@ def least(
     lowest: np.ndarray,
     highest: np.ndarray,
     small: float = SMALL,
+    beside: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
     """Return the lattice place with the least soft-L1 sum of residuals that is reached from another.
 
@@ -96,13 +103,16 @@ def least(
         Whole numbers: where to start, and the bounds.
     small : float
         Residuals beyond this count less.
+    beside : callable, optional
+        `residuals` of places `SLOPE` from the last that they were asked for.
     """
+    beside = beside or residuals
     here = residuals(place)
     cost, damping = _cost(here, small), 1e-3
     for _ in range(ITERATIONS):
         # Away from a bound, so that what is tried has a meaning.
         ways = np.where(place + SLOPE > highest, -SLOPE, SLOPE)
-        slopes = np.column_stack([(residuals(place + way) - here) / way.sum() for way in np.diag(ways)])
+        slopes = np.column_stack([(beside(place + way) - here) / way.sum() for way in np.diag(ways)])
         weights = 1 / np.sqrt(1 + (here / small) ** 2)
         pull = -slopes.T @ (weights * here)
         curvature = slopes.T @ (weights[:, None] * slopes)

@@ -54,7 +54,7 @@ from gpuledger.models.time_model import cublas
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
 from gpuledger.models.time_model.dispatch import candidates
-from gpuledger.models.time_model.gemm_search import Machine, fastest_tiles
+from gpuledger.models.time_model.gemm_search import CloseTiles, Machine, fastest_tiles
 from gpuledger.models.time_model.l2 import L2, l2_of
 from gpuledger.models.time_model.operand_traffic import CROWD, LATER_S, traffic
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
@@ -129,6 +129,26 @@ def gemm_time_s(
     return _run(gpu, constants, m, n, k, batch, precision, weights_in_turn, weight_bytes, own_activations)[0]
 
 
+class FittedTimes:
+    """The times of the same matrix multiplications under constants that a fit tries.
+
+    Takes the arguments of :func:`gemm_time_s` but for the constants.
+    """
+
+    def __init__(self, gpu: Gpu, *sizes: np.ndarray | int | str | bool | None):
+        self.gpu, self.sizes = gpu, sizes
+        self.close: CloseTiles | None = None
+
+    def __call__(self, constants: Constants) -> np.ndarray:
+        """Return the times (s), and remember which tiles came close to the fastest."""
+        time, *_, self.close = _run(self.gpu, constants, *self.sizes, find_close=True)
+        return time
+
+    def near(self, constants: Constants) -> np.ndarray:
+        """Return the times with one constant up to 2.1 % from what it was in the last call; takes a quarter as long."""
+        return _run(self.gpu, constants, *self.sizes, among=self.close)[0]
+
+
 def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **options) -> pd.DataFrame:
     """Predict how matrix multiplications run, and where their time goes.
 
@@ -144,7 +164,7 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
         ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, launch, chosen, terms, cold, conversion, host = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, launch, chosen, terms, cold, conversion, host, _ = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split, step, blocks = chosen.T
     plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
@@ -172,6 +192,8 @@ def _run(
     own_activations: bool = False,
     plan: bool = False,
     l2: L2 | None = None,
+    among: CloseTiles | None = None,
+    find_close: bool = False,
 ):
     if precision not in OPERAND_BYTES:
         raise ValueError(f"unknown precision '{precision}'; one of {', '.join(OPERAND_BYTES)}")
@@ -221,7 +243,7 @@ def _run(
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     counted = [*sizes[:2], np.maximum(sizes[2], found.least_k), sizes[3]]
     shapes = (*counted, stored, held, warm, flights, found.scattered * np.ones(count), first, last)
-    time, chosen, terms = fastest_tiles(shapes, tiles, splits, machine, plan)
+    time, chosen, terms, close = fastest_tiles(shapes, tiles, splits, machine, plan, among, find_close)
     conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
     # `launch_s` is that of many blocks.
@@ -230,7 +252,7 @@ def _run(
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
         time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)
-    return time.reshape(arrays[0].shape), flat, machine.launch + wait, chosen, terms, cold, conversion, host
+    return time.reshape(arrays[0].shape), flat, machine.launch + wait, chosen, terms, cold, conversion, host, close
 
 
 def _machine(gpu: Gpu, constants: Constants, precision: str) -> Machine:

@@ -18,6 +18,17 @@ _CHUNK = 4096
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
 _LEAST = 128  # k of a block at least, when k is split
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
+#: Times of tiles that are close to the fastest, over its time. A constant that changes by 2.1 % changes a tile's time
+#: by 2.8 % at most (the clock's drop makes a third more of it), so that one beyond 5.7 % does not become the fastest.
+_CLOSE = 1.08
+
+
+class CloseTiles(NamedTuple):
+    """The tiles that were close to the fastest, multiplication after multiplication, and where each one's begin."""
+
+    tiles: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
 
 
 class Machine(NamedTuple):
@@ -60,24 +71,27 @@ _FEW = 250_000
 
 
 def _search(
-    m, n, k, batch, stored, colds, warms, flights, scattered, first, last, tiles_m, tiles_n, steps,
-    clusters_m, clusters_n, together, stalls, splits, g, time, chosen, terms,
+    m, n, k, batch, stored, colds, warms, flights, scattered, choice, first, last, listed, tiles_m, tiles_n, steps,
+    clusters_m, clusters_n, together, stalls, splits, g, margin, time, chosen, terms, least_times,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
     Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs. The same statements run interpreted
     and compiled, with the same bits: powers are written as products, because ``pow`` of C and numba round differently.
+    With a margin above 1, also the least time of each tile that is not slower than the fastest by more than that.
     """
     for i in range(len(m)):
         rows, columns, depth, many, cold, warm = m[i], n[i], k[i], batch[i], colds[i], warms[i]
         best = inf
-        free = last[i] - first[i] > 1
+        free = choice[i]
         least = min(rows, columns)
         unsplit = many == 1.0 < rows and depth < LONG
         if unsplit and rows * columns * depth >= g.few:
             unsplit = least <= g.narrow and max(rows, columns) > 16.0 * g.narrow
         passes = 2.0 if depth * g.operand < g.short else 1.0
-        for j in range(first[i], last[i]):
+        for place in range(first[i], last[i]):
+            j = listed[place]
+            fastest = inf
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
                 continue
@@ -107,7 +121,7 @@ def _search(
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * max(active / g.sms, g.direct)
                 l2 = waves * (operands * length * passes + (1.0 - g.direct) * written) / g.l2_per_sm
-                if compute > best or latency > best or l2 > best:
+                if max(compute, latency, l2) > margin * best:
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
                 drain = rounds * written / g.l2_per_sm
@@ -133,12 +147,15 @@ def _search(
                 total = sqrt(sqrt(e * e + d * d + g.crossed * e * d)) + extra
                 if many == 1.0:
                     total += g.later * min(1.0, blocks / g.crowd)
+                fastest = min(fastest, total)
                 if total < best:
                     best = total
                     chosen[i, 0], chosen[i, 1], chosen[i, 2] = tile_m, tile_n, split
                     chosen[i, 3], chosen[i, 4] = step, blocks
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
                     terms[i, 4], terms[i, 5], terms[i, 6] = drain, extra, blocks * (operands * length + result)
+            if margin > 1.0:
+                least_times[i, place - first[i]] = fastest
         time[i] = best + g.launch
 
 
@@ -161,8 +178,14 @@ def _compiled() -> Callable:
 
 
 def fastest_tiles(
-    shapes: Sequence[np.ndarray], tiles: np.ndarray, splits: np.ndarray, machine: Machine, every: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shapes: Sequence[np.ndarray],
+    tiles: np.ndarray,
+    splits: np.ndarray,
+    machine: Machine,
+    every: bool,
+    among: CloseTiles | None = None,
+    find_close: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, CloseTiles | None]:
     """Find the fastest tile and split of each multiplication.
 
     Parameters
@@ -176,6 +199,10 @@ def fastest_tiles(
         Into how many parts k may be split, ascending.
     every : bool
         Whether the terms of all multiplications are wanted; without, those that return are scratch.
+    among : CloseTiles, optional
+        Which tiles to search, of the same multiplications under constants of which one differed by 2.1 % at most.
+    find_close : bool
+        Whether to return these for further searches.
 
     Returns
     -------
@@ -185,26 +212,38 @@ def fastest_tiles(
         Rows and columns of the tile, splits, the step along k, blocks.
     terms : float array of shape (multiplications, 7)
         See `_search`.
+    close : CloseTiles or None
     """
-    count = len(shapes[0])
+    count, (*shapes, first, last) = len(shapes[0]), shapes
+    choice = last - first > 1
+    listed, first, last = among or (np.arange(len(tiles)), first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if every else min(count, _CHUNK), 7))
     # What is done beside takes about as long as 20 tiles.
-    if _search_interpreted(count * (len(tiles) + 20)):
-        lists = [array.tolist() for array in (*shapes, *tiles.T, splits)]
-        _search(*lists, machine, time, chosen, terms)
+    interpreted = _search_interpreted(count * (len(tiles) + 20))
+    search, columns = (_search if interpreted else _compiled()), np.ascontiguousarray(tiles.T)
+
+    def chunk(start: int) -> tuple[np.ndarray, np.ndarray] | None:
+        part = slice(start, start + _CHUNK)
+        own = terms[part] if every else np.empty((_CHUNK, 7))
+        given = [*(array[part] for array in (*shapes, choice, first, last)), listed, *columns, splits]
+        if interpreted:
+            given = [array.tolist() for array in given]
+        least = np.full((len(time[part]), int((last - first)[part].max()) if find_close else 1), np.inf)
+        search(*given, machine, _CLOSE if find_close else 1.0, time[part], chosen[part], own, least)
+        if not find_close:
+            return None
+        rows, columns_of = np.nonzero(least <= _CLOSE * (time[part] - machine.launch)[:, None])
+        return np.bincount(rows, minlength=len(least)), listed[first[part][rows] + columns_of]
+
+    if count <= _CHUNK:
+        found = [chunk(0)]
     else:
-        search, columns = _compiled(), np.ascontiguousarray(tiles.T)
-
-        def chunk(start: int) -> None:
-            part = slice(start, start + _CHUNK)
-            own = terms[part] if every else np.empty((_CHUNK, 7))
-            search(*(array[part] for array in shapes), *columns, splits, machine, time[part], chosen[part], own)
-
-        if count <= _CHUNK:
-            chunk(0)
-        else:
-            with ThreadPoolExecutor() as pool:
-                list(pool.map(chunk, range(0, count, _CHUNK)))
-    return time, chosen, terms
+        with ThreadPoolExecutor() as pool:
+            found = list(pool.map(chunk, range(0, count, _CHUNK)))
+    if not find_close:
+        return time, chosen, terms, None
+    ends = np.cumsum(np.concatenate([counts for counts, _ in found]))
+    starts = np.concatenate([[0], ends[:-1]])
+    return time, chosen, terms, CloseTiles(np.concatenate([tiles for _, tiles in found]), starts, ends)

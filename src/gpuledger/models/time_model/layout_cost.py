@@ -1,4 +1,4 @@
-"""The tile that DeepGEMM takes on Hopper since 2026: the one of the fewest estimated cycles; and which tiles stall.
+"""The tile that DeepGEMM has taken on Hopper since 2026, with the fewest estimated cycles; and which tiles stall.
 
 Its host code estimates how long the bytes of all blocks take through L2 and through the shared memory of the SMs,
 divides the longer time by the share of SMs that the waves keep busy, and takes the layout of the least: a tile, alone

@@ -1,4 +1,4 @@
-"""What measured shapes near a shape say of it: their times, and the share of a law's errors that they have in common.
+"""What nearby measured shapes say about a shape: their times, and what a law's errors at them have in common.
 
 A law's error at a shape is in part the kernel's (a tile that the library takes there, an alignment) and so about the
 same at the next shapes, in part noise of the one measurement. How much of it is shared is fitted: kriging with a
@@ -27,44 +27,66 @@ class Sharing(NamedTuple):
     error_percent: float  # mean absolute, of each shape corrected by the others
 
 
-def near(
-    known: np.ndarray, wanted: np.ndarray, count: int, apart: bool = False, scales: np.ndarray | float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Find the nearest known shapes, and those as near as the last of them.
+class Near:
+    """The known shapes near each wanted one.
 
     Parameters
     ----------
     known, wanted : arrays of shape (shapes, sizes)
         At least 0; distances are between their logarithms (of size + 1).
-    count : int
-        Neighbours, at least 1.
+    most : int
+        Neighbours that will be asked for at most.
     apart : bool
         `wanted` is `known`, and no shape is its own neighbour.
     scales : ndarray of shape (sizes,), optional
         How often the logarithm of each size counts.
-
-    Returns
-    -------
-    weights, places : arrays of shape (wanted shapes, candidates)
-        Inverse distances, summing to 1 (0: too far), and the rows of `known`.
     """
-    # Only here: importing it takes a third of a second.
-    from scipy.spatial import cKDTree
 
-    logarithms, asked = (np.round(STEPS * scales * np.log1p(sizes)) for sizes in (known, wanted))
-    # More are looked at, because several may be as near as the last.
-    looked_at = min(max(16, 2 * count) + apart, len(known))
-    distance, places = cKDTree(logarithms).query(asked, k=range(1, looked_at + 1))
-    if apart:
-        distance[places == np.arange(len(known))[:, None]] = np.inf
-    last = np.sort(distance, axis=1)[:, [min(count, looked_at - apart) - 1]]
-    weights = 1 / np.maximum(distance, 1e-9 * STEPS)
-    weights[distance > last] = 0
-    return weights / weights.sum(axis=1, keepdims=True), places
+    def __init__(
+        self,
+        known: np.ndarray,
+        wanted: np.ndarray,
+        most: int,
+        apart: bool = False,
+        scales: np.ndarray | float = 1.0,
+    ):
+        # Only here: importing it takes a third of a second.
+        from scipy.spatial import cKDTree
+
+        self._apart = apart
+        logarithms, asked = (np.round(STEPS * scales * np.log1p(sizes)) for sizes in (known, wanted))
+        looked_at = min(self._looked_at(most), len(known))
+        self._distance, self._places = cKDTree(logarithms).query(asked, k=range(1, looked_at + 1))
+        if apart:
+            self._distance[self._places == np.arange(len(known))[:, None]] = np.inf
+
+    def _looked_at(self, count: int) -> int:
+        """Return how many to look at for so many: several may be as near as the last."""
+        return max(16, 2 * count) + self._apart
+
+    def weigh(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Weigh the nearest of them, and those as near as the last.
+
+        Parameters
+        ----------
+        count : int
+            Neighbours, at least 1.
+
+        Returns
+        -------
+        weights, places : arrays of shape (wanted shapes, candidates)
+            Inverse distances, summing to 1 (0: too far), and the rows of `known`.
+        """
+        looked_at = self._looked_at(count)
+        distance, places = self._distance[:, :looked_at], self._places[:, :looked_at]
+        last = np.sort(distance, axis=1)[:, [min(count, distance.shape[1] - self._apart) - 1]]
+        weights = 1 / np.maximum(distance, 1e-9 * STEPS)
+        weights[distance > last] = 0
+        return weights / weights.sum(axis=1, keepdims=True), places
 
 
 def shared(errors: np.ndarray, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the weighted means of neighbours' values: of `errors`, shape (known shapes, …), as of :func:`near`."""
+    """Return the weighted means of neighbours' values: of `errors`, shape (known shapes, …); see :meth:`Near.weigh`."""
     return np.einsum("ij,ij...->i...", weights, errors[places])
 
 
@@ -78,7 +100,7 @@ def fit_sharing(shapes: np.ndarray, ratios: np.ndarray, scales: np.ndarray | flo
     ratios : ndarray of shape (shapes,)
         Measured over predicted times.
     scales : ndarray of shape (sizes,), optional
-        As of :func:`near`.
+        As of :class:`Near`.
 
     Returns
     -------
@@ -86,8 +108,9 @@ def fit_sharing(shapes: np.ndarray, ratios: np.ndarray, scales: np.ndarray | flo
         With the least mean absolute percentage error; of those that are as good, fewer neighbours and a smaller share.
     """
     errors, found = np.log(ratios), []
+    near = Near(shapes, shapes, max(COUNTS), True, scales)
     for count in COUNTS:
-        mean = shared(errors, *near(shapes, shapes, count, True, scales))
+        mean = shared(errors, *near.weigh(count))
         for share in SHARES:
             # Of the measured time, as all errors here. Rounded, so that last bits decide nothing.
             off = 100 * np.abs(np.exp(share * mean - errors) - 1).mean()
@@ -95,15 +118,14 @@ def fit_sharing(shapes: np.ndarray, ratios: np.ndarray, scales: np.ndarray | flo
     return min(found, key=lambda sharing: sharing.error_percent)
 
 
-def correction(
-    sharing: Sharing, known: np.ndarray, ratios: np.ndarray, wanted: np.ndarray, scales: np.ndarray | float = 1.0
-) -> np.ndarray:
+def correction(sharing: Sharing, near: Near, ratios: np.ndarray) -> np.ndarray:
     """Return the factor by which predictions of wanted shapes are corrected.
 
     Parameters
     ----------
-    known, ratios : arrays of shape (known shapes, sizes) and (known shapes,)
-        As of :func:`fit_sharing`; likewise `scales`.
+    near : Near
+        The shapes of the errors, and the wanted ones.
+    ratios : ndarray of shape (known shapes,)
+        As of :func:`fit_sharing`.
     """
-    mean = shared(np.log(ratios), *near(known, wanted, sharing.neighbours, scales=scales))
-    return np.exp(sharing.share * mean)
+    return np.exp(sharing.share * shared(np.log(ratios), *near.weigh(sharing.neighbours)))

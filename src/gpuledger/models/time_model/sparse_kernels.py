@@ -1,4 +1,4 @@
-"""What kernels of sparse attention are to their law: from the rows of a model's kernels to its shapes."""
+"""From a model's rows of sparse-attention kernels to the shapes that their law takes."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Tiles of the Triton kernels of mixtures of experts: those that somebody tuned for these experts on this GPU, or none.
+"""Tiles of Triton's mixture-of-experts kernels: those that were tuned for these experts on this GPU, if there are any.
 
 vLLM and SGLang look for a file named after the experts of a rank, the columns of one of them, the GPU and the data
 type; of the numbers of tokens in it they take the nearest. Without a file they take tiles that depend on little

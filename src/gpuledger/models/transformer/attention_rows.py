@@ -1,4 +1,4 @@
-"""Kernels that several kinds of attention launch: RoPE, the write to the cache, attention itself, the indexer's."""
+"""Kernels that several kinds of attention launch: RoPE, the write to the cache, attention itself, the indexer."""
 
 from dataclasses import dataclass
 from typing import Self

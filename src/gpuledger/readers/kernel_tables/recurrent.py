@@ -1,4 +1,4 @@
-"""Measured times of linear attention and SSMs instead of a cache: gated delta rule, Kimi Delta Attention, Mamba-2."""
+"""Measured times of layers that keep a state instead of a cache: gated delta rule, Kimi Delta Attention, Mamba-2."""
 
 from pathlib import Path
 

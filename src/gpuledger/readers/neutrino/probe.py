@@ -153,6 +153,9 @@ def _integer(path: Path, value: Any, key: str) -> int:
 
 
 def _wrong(path: Path, key: str, value: Any, expected: str) -> InputError:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except ValueError:  # Python writes no integers of thousands of digits
+        shown = "a number of thousands of digits"
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
     return InputError(path, f"key {key}", f"{shown} is not {expected}", "restore the file that the probe was run with")

@@ -1,4 +1,4 @@
-"""Block scheduling: how many cycles go into replacing blocks on an SM (S. Huang, C. Wu, OSDI 2025, Sec. 4.6)."""
+"""Block scheduling: how many cycles are lost between blocks on an SM (S. Huang, C. Wu, OSDI 2025, Sec. 4.6)."""
 
 from gpuledger.studies.block_scheduling.experiment import spread_experiment
 from gpuledger.studies.block_scheduling.reduction import parts, reduce

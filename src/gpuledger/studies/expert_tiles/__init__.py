@@ -1,4 +1,4 @@
-"""Expert tiles: what do tuned tiles of experts' kernels gain, and which layers have none?"""
+"""Expert tiles: what do tuned tiles gain for MoE kernels, and which layers have none?"""
 
 from gpuledger.studies.expert_tiles.figures import draw_rates
 from gpuledger.studies.expert_tiles.models import model_table

@@ -1,4 +1,4 @@
-"""From measured experts to what they reach with tiles that the engine ships for them, and with its defaults."""
+"""From measured MoE layers to the rates that they reach with shipped tiles and with default tiles."""
 
 import numpy as np
 import pandas as pd

@@ -156,10 +156,10 @@ def _finding(result: CaseResult, group: str) -> str:
     end = suffix(group)
     ruled = result.get(f"ruled_tile_held_back_percent{end}", np.nan)
     known = not (isinstance(ruled, str) or np.isnan(ruled))
-    rule = f"; where it is not, a rule of two numbers has {ruled:.0f} % of the tiles" if known else ""
+    rule = f"; for whole k, a rule of two numbers gives {ruled:.0f} % of the tiles" if known else ""
     tile, waves, choice = (result[f"same_{name}_percent{end}"] for name in ("tile", "waves", "choice"))
     return (
-        f"For {result[f'shapes{end}']:,} {group} shapes cuBLAS launches {result[f'tiles{end}']} tiles on "
-        f"{result['gpu']}; the time model has the same tile for {tile:.0f} % of them, as many waves for {waves:.0f} %, "
-        f"and knows for {choice:.0f} % whether k is split{rule}"
+        f"cuBLAS launches {result[f'tiles{end}']} tiles for {result[f'shapes{end}']:,} {group} shapes on "
+        f"{result['gpu']}; the time model has the same tile for {tile:.0f} % of the shapes, as many waves for "
+        f"{waves:.0f} %, and knows for {choice:.0f} % whether k is split{rule}"
     )

@@ -1,4 +1,4 @@
-"""Kernel power: what do kernels draw, what does it follow from, and how much of a reading is the kernel's?"""
+"""Kernel power: how much do kernels draw, what determines it, and how much of a reading is the kernel's?"""
 
 from gpuledger.studies.kernel_power.figures import draw_energies, draw_predictions, draw_settling, panels
 from gpuledger.studies.kernel_power.reduction import reduce

@@ -1,4 +1,4 @@
-"""From readings of a power sensor to what kernels draw."""
+"""From readings of a power sensor to the power that kernels draw."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import AT_LIMIT, FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
 from gpuledger.models.time_model.accuracy import errors_percent
-from gpuledger.models.time_model.neighbours import near, shared
+from gpuledger.models.time_model.neighbours import Near, shared
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
 from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
 
@@ -110,7 +110,7 @@ def _look_up(fitted: pd.DataFrame, judged: pd.DataFrame, by: Sequence[str]) -> p
         others = fitted[(fitted["kernel"] == key[0]) & (fitted["precision"] == key[1])]
         if len(others) >= _NEIGHBOURS:
             sizes = [of[list(by)].to_numpy(dtype=float) for of in (others, rows)]
-            found[rows.index] = shared(others["power_w"].to_numpy(), *near(*sizes, _NEIGHBOURS))
+            found[rows.index] = shared(others["power_w"].to_numpy(), *Near(*sizes, _NEIGHBOURS).weigh(_NEIGHBOURS))
     return found
 
 
@@ -160,8 +160,8 @@ def _finding(result: CaseResult, kernels: str) -> str:
     law += [f"{value} pJ per FLOP in {name}" + f" ({others})" * bool(others) for value, name in energies[:1]]
     law.append(f"{result['dram_byte']:.0f} pJ per byte")
     own, constant = (result[f"{name}median_error_below_limit_percent"] for name in ("", "constant_"))
-    limit, below = f", at most {result['most']:.0f} W", " below that"
+    limit, below = f", at most {result['most']:.0f} W", " below that limit"
     if not result["at_limit_percent"]:
         limit = below = ""
-    judged = f"a median error of {own:.1f} %{below} in held-back readings (one power for all: {constant:.0f} %)"
-    return f"{kernels} on {result['gpu']} draw {' + '.join(law)}{limit}: {judged}"
+    judged = f"the median error of held-back readings{below} is {own:.1f} % (one power for all: {constant:.0f} %)"
+    return f"{kernels} on {result['gpu']} draw {' + '.join(law)}{limit}; {judged}"

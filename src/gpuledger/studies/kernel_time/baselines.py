@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.models.time_model.neighbours import near, shared
+from gpuledger.models.time_model.neighbours import Near, shared
 
 #: Neighbours that a look-up averages.
 NEIGHBOURS = 4
@@ -33,22 +33,22 @@ def fit_derate(compute_s: np.ndarray, traffic_s: np.ndarray, measured_s: np.ndar
     return fit_law(lambda found: found.time_s(compute_s, traffic_s), start, bounds, measured_s)
 
 
-def look_up(known: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def look_up(near: Near, values: np.ndarray) -> np.ndarray:
     """Interpolate as tools that ship tables do: between the nearest measured shapes.
 
     Parameters
     ----------
-    known, wanted : arrays of shape (shapes, sizes)
-        At least 0; distances are between their logarithms (of size + 1).
-    values : array of shape (shapes, …)
-        Of the known shapes: measured times.
+    near : Near
+        The measured shapes and the wanted ones.
+    values : array of shape (known shapes, …)
+        Measured times.
 
     Returns
     -------
     ndarray of shape (wanted shapes, …)
         The geometric mean of the `NEIGHBOURS` nearest and of those as near as the last, weighted by inverse distance.
     """
-    return np.exp(shared(np.log(values), *near(known, wanted, NEIGHBOURS)))
+    return np.exp(shared(np.log(values), *near.weigh(NEIGHBOURS)))
 
 
 def noise_floor(tables: list[pd.DataFrame], keys: list[str]) -> tuple[float, int]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.time_model.fit import HOST_BOUND_S
-from gpuledger.models.time_model.neighbours import correction, fit_sharing
+from gpuledger.models.time_model.neighbours import COUNTS, Near, correction, fit_sharing
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.baselines import fit_derate, look_up, noise_floor
 from gpuledger.studies.kernel_time.prediction import LARGE_FLOP
@@ -73,8 +73,9 @@ def add_baselines(
     model = predicted_s.to_numpy()
     known, ratios = shapes[~held], measured / model[~held]
     found = np.full((len(rows), 2), np.nan)
-    found[held, 0] = look_up(known, measured, shapes[held])
-    found[held, 1] = model[held] * correction(fit_sharing(known, ratios), known, ratios, shapes[held])
+    near = Near(known, shapes[held], max(COUNTS))
+    found[held, 0] = look_up(near, measured)
+    found[held, 1] = model[held] * correction(fit_sharing(known, ratios), near, ratios)
     columns = {"derated_s": derate.time_s(compute_s, traffic_s), "lookup_s": found[:, 0], "corrected_s": found[:, 1]}
     return pd.DataFrame({name: prediction.rounded(times) for name, times in columns.items()}, index=rows.index)
 

@@ -1,4 +1,4 @@
-"""Measured times of whole attention blocks of models that attend to selected keys: a layer from input to output."""
+"""Measured times of whole attention blocks, from input to output, of models that attend to selected keys."""
 
 import itertools
 from dataclasses import replace

@@ -11,7 +11,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.choice import candidates, of_shape, origin
 from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
-from gpuledger.models.time_model.neighbours import correction, fit_sharing, near
+from gpuledger.models.time_model.neighbours import COUNTS, Near, correction, fit_sharing
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.kernel_tables.engines import read_attention
 from gpuledger.readers.kernel_tables.gemms import read_gemms
@@ -223,7 +223,8 @@ def _beside(table: pd.DataFrame, shapes: pd.DataFrame, predict: Callable) -> dic
     # A context or a window may be empty.
     known, asked = (of[names].to_numpy(float) for of in (table, shapes))
     measured_s, predicted_s = table["measured_s"].to_numpy(), predict(table[names].astype(np.int64))
-    weights, places = near(known, asked, 1, scales=scales)
+    near = Near(known, asked, max(COUNTS), scales=scales)
+    weights, places = near.weigh(1)
     first = places[np.arange(len(asked)), weights.argmax(axis=1)]
     found = {f"measured_{name}": table[name].to_numpy(np.int64)[first] for name in names}
     found |= {"measured_s": measured_s[first], "predicted_there_s": predicted_s[first]}
@@ -231,7 +232,7 @@ def _beside(table: pd.DataFrame, shapes: pd.DataFrame, predict: Callable) -> dic
         return found | {"corrected_s": np.nan, "corrected_error_percent": np.nan}
     ratios = measured_s / predicted_s
     sharing = fit_sharing(known, ratios, scales)
-    factor = correction(sharing, known, ratios, asked, scales)
+    factor = correction(sharing, near, ratios)
     exact = (known[first] == asked).all(axis=1)
     within = ((asked >= known.min(axis=0) / _REACH) & (asked <= known.max(axis=0) * _REACH)).all(axis=1)
     return found | {

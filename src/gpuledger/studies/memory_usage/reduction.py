@@ -193,7 +193,7 @@ def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
         usual, most = share_text(ratio.median(), 2), share_text(ratio.max(), 2)
         whole = "" if words else " of the workload's memory"
         words.append(f"{probes} {usual}{whole}{f' (at most {most})' if most != usual else ''}")
-    result.add("finding", f"In the median, {', '.join(words)}", "text")
+    result.add("finding", f"At the median, {', '.join(words)}", "text")
     wide = table.pivot(index=WORKLOAD, columns="use", values="memory_bytes")
     if {"gmem_bytes", "block_sched"} <= set(wide):
         quotient = wide["gmem_bytes"] / wide["block_sched"]

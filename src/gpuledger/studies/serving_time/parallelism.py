@@ -16,7 +16,7 @@ WORKLOAD = ["gpu", "engine", "model", "precision", "input_tokens", "output_token
 #: Who chooses, and what that is called.
 CHOOSERS = {
     "predicted": "by predicted times",
-    "fewest_met": "in hindsight the fewest fast enough",
+    "fewest_met": "the fewest fast enough, in hindsight",
     "fewest": "always the fewest GPUs",
     "most": "always the most",
     "any": "a random one",
@@ -60,11 +60,11 @@ def reduce_choices(case: Case) -> CaseResult:
     for name, value in averages(decided).items():
         result.add(f"{name}_percent", value, "%")
     attained = {name: result[f"{name}_percent"] for name in CHOOSERS}
-    rules = ", ".join(f"{CHOOSERS[name]} {value:.0f} %" for name, value in list(attained.items())[1:])
+    rules = "; ".join(f"{CHOOSERS[name]}: {value:.0f} %" for name, value in list(attained.items())[1:])
     result.add(
         "finding",
-        f"Parallelism chosen by predicted times serves {attained['predicted']:.0f} % of the tokens per GPU of the best "
-        f"measured one at the same time per token ({rules})",
+        f"Parallelism chosen by predicted times serves {attained['predicted']:.0f} % of the best measured tokens per "
+        f"GPU at the same time per token ({rules})",
         "text",
     )
     result.provenance = {

@@ -1,4 +1,4 @@
-"""Served runs from the results of a benchmark's own program, and what its user says of the server."""
+"""Served runs from a benchmark's result files, and what the user says about the server."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
