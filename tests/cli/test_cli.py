@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import sqlite3
 import struct
 import subprocess
@@ -699,3 +700,26 @@ def test_inspect_of_a_dataset_says_what_is_missing_and_what_nobody_names(tmp_pat
     (after,) = json.loads(run("inspect", folder, "--json", status=1))
     assert after["problems"] == ["kernel_overhead/b: b.csv is missing", "no case names README, deep/c.csv"]
     assert "1 of 2 cases have all their files" in run("inspect", folder, status=1)
+
+
+def test_inspect_names_an_unpacked_archive_whose_files_lie_one_folder_too_deep(tmp_path):
+    (tmp_path / "trace/dmat").mkdir(parents=True)
+    shutil.copy(ROOT / "traces/neutrino-osdi25/dataset.yaml", tmp_path)
+    (tmp_path / "trace/dmat/fig1.dmat").touch()
+    (found,) = json.loads(run("inspect", tmp_path, "--json", status=1))
+    assert "dmat/fig1: dmat/fig1.dmat is missing" in found["problems"]
+    assert found["problems"][-1] == "no case names trace/"
+
+
+def test_inspect_does_not_miss_a_package_of_which_nothing_was_fetched_yet(tmp_path):
+    shutil.copytree(ROOT / "traces/aiconfigurator/recorded", tmp_path / "recorded")
+    shutil.copy(ROOT / "traces/aiconfigurator/dataset.yaml", tmp_path)
+    (before,) = json.loads(run("inspect", tmp_path, "--json"))
+    assert before["problems"] == []
+    assert "0 of " in (said := run("inspect", tmp_path)) and "fetched or made when a result is asked for" in said
+    table = tmp_path / "aiconfigurator_core/systems/data/h100_sxm/comm/nccl/2.29.2/nccl_perf.parquet"
+    table.parent.mkdir(parents=True)
+    table.touch()
+    (after,) = json.loads(run("inspect", tmp_path, "--json", status=1))
+    assert not any(problem.startswith("kernel_time/nccl_h100:") for problem in after["problems"])
+    assert any(problem.startswith("kernel_time/moe_h100_trtllm:") for problem in after["problems"])

@@ -219,7 +219,10 @@ def test_the_mirror_comes_before_the_index_and_must_be_right(index, source, tmp_
 
 FAULTS = {
     "no such version": ({"version": "9.9", "file": FILE.replace("1.2.0", "9.9")}, ["no such file", "1.2.0"]),
-    "no such package": ({"package": "other", "file": FILE.replace("some_tables", "other")}, ["does not know"]),
+    "no such package": (
+        {"package": "other", "file": FILE.replace("some_tables", "other")},
+        ["no package index that"],
+    ),
     "another file": ({"file": FILE.replace("x86_64", "aarch64")}, ["package index"]),
     "wrong hash": ({"sha256": "0" * 64}, ["has a file with sha256", "pinned is 000"]),
     "wrong size": ({"bytes": 7}, ["bytes, pinned are 7"]),
@@ -235,13 +238,17 @@ def test_faults_are_one_line_and_leave_nothing(forked, index, source, fault):
     assert left(source.parent) == ["dataset.yaml"] and not list(source.parent.glob("*/"))
 
 
-def test_an_index_that_cannot_be_reached_is_one_line(index, source, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("retries", "why"),
+    [("1", "the package index cannot be reached"), ("0", "no package index that answers knows the package")],
+)
+def test_an_index_that_cannot_be_reached_is_one_line(index, source, monkeypatch, tmp_path, retries, why):
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
-    monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setenv("PIP_RETRIES", retries)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple/")
     entry = entry_of(wheel(tmp_path / "else"))
-    words = ["no mirror is set; the package index cannot be reached", "`mirror:` (traces/README.md)", "by hand at"]
+    words = [f"no mirror is set; {why}", "`mirror:` (traces/README.md)", "by hand at"]
     refused(lambda: fetch(source, entry), *words)
     refused(lambda: fetch(source, entry, mirror=tmp_path), f"the mirror '{tmp_path}' does not have it")
     assert left(source.parent) == ["dataset.yaml"]

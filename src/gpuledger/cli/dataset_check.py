@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.download.entries import expected
+from gpuledger.ledger.download.names import matches
 
 #: Models and GPUs may be files or names of what the ledger has; files have a suffix.
 _FILE = re.compile(r"\.(csv|json|gz|zip|bin|db|dmat|hatchet|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
@@ -36,10 +38,22 @@ def check_dataset(folder: Path) -> tuple[str, dict[str, dict], list[str]]:
             more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
             problems.append(f"{study}/{name}: {', '.join(absent[:_SHOWN])}{more} is missing")
     content = f"{dataset.content['title']}; {whole} of {len(dataset.cases())} cases have all their files"
-    if not named and problems and dataset.content["kind"] in ("downloaded", "simulated"):
-        return f"{content}; they are fetched or made when a result is asked for", cases, []
     # Files that no case names may be those that a case misses, under another name.
-    return content, cases, problems + (_unnamed(folder, named) if problems else [])
+    unnamed = _unnamed(folder, named) if problems else []
+    if problems and not unnamed and not _brought(dataset, named):
+        return f"{content}; they are fetched or made when a result is asked for", cases, []
+    return content, cases, problems + unnamed
+
+
+def _brought(dataset: Dataset, named: set[Path]) -> bool:
+    """Whether any of a dataset's files can have been fetched or made, so that others are missing."""
+    if dataset.content["kind"] not in ("downloaded", "simulated"):
+        return True
+    entries = dataset.content.get("download", [])
+    if dataset.made_here or any(entry.get("unpack") for entry in entries):
+        return bool(named)
+    wanted = [name for entry in entries for name in expected(entry, dataset.folder)]
+    return any(matches(path.relative_to(dataset.folder).as_posix(), name) for path in named for name in wanted)
 
 
 def _unnamed(folder: Path, named: set[Path]) -> list[str]:
@@ -52,7 +66,7 @@ def _unnamed(folder: Path, named: set[Path]) -> list[str]:
                 continue
             if path in used and path.is_dir():
                 waiting.append(path)
-            else:
+            elif not path.is_dir() or any(path.iterdir()):
                 found.append(path.relative_to(folder).as_posix() + ("/" if path.is_dir() else ""))
     if not found:
         return []

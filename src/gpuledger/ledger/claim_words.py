@@ -23,6 +23,8 @@ _WORDS = {
     r"block speed (slow|fast) tflops": r"\1 speed of a block",
     r"^right (.+?) (chunked prefill|prefill|decode)$": r"\1 in \2",
     r"median held back": "median error on held-back shapes",
+    r"tpot median error unfitted": "median error of the time per output token, of kernels alone",
+    r"tpot median error": "median error of the time per output token, with a term per engine",
     r"(rtx|sxm|[ahbv]\d+|gh\d+)": lambda found: found[0].upper(),
     r"held back large": "on large held-back shapes",
     r"pct of peak sustained": "share of the peak while",

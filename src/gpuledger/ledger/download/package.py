@@ -172,6 +172,7 @@ def _why(output: str, wheel: Wheel) -> str:
     if re.search(r"Retrying \(|Could not fetch URL|[Cc]onnection", output):
         return "the package index cannot be reached"
     if versions:
-        return "the package index does not know the package"
+        # An index that is asked only once (PIP_RETRIES=0) and does not answer leaves no other word.
+        return "no package index that answers knows the package"
     lines = [line for line in output.splitlines() if line.strip()]
     return f"pip: {shown(lines[-1] if lines else 'it failed without a word')}"

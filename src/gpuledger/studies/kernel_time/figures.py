@@ -14,7 +14,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from matplotlib.transforms import Bbox
 
 from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.models.time_model.accuracy import errors_percent
+from gpuledger.studies.kernel_time.judgement import suffix_of
 
 #: What predicts a time: its name, colour and marker. The simplest first, the model with a table's help last.
 PREDICTORS = {
@@ -45,12 +47,18 @@ def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {name: back[back[column] == name] for name in names}
 
 
+def noise_floor(result: CaseResult, title: str) -> float:
+    """Return the noise floor (%) of a panel of :func:`panels`; NaN where no other framework measured its shapes."""
+    floor = result.get(f"noise_floor_percent{suffix_of(title)}")
+    return floor if isinstance(floor, float) else np.nan
+
+
 def mape_percent(part: pd.DataFrame, predictor: str = "predicted_s") -> float:
     """Return the mean absolute percentage error of a predictor, a column of times; NaN where it predicts none."""
     return float(errors_percent(part[predictor], part["measured_s"]).abs().mean())
 
 
-def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
+def draw_errors(axes: Axes, part: pd.DataFrame, title: str, floor: float = np.nan) -> None:
     """Draw predicted over measured time by size, and above it a strip with the mean error of every predictor.
 
     The time model is drawn as dots, or as cells that are darker where more kernels fall into them; of the rooflines
@@ -60,6 +68,8 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     ----------
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`. The x axis is FLOP for GEMMs and bytes for other operators.
+    floor : float
+        The noise floor (%), a pale bar; NaN for none.
     """
     x = part["flop" if (part["operator"] == "gemm").all() else "bytes"].to_numpy(float)
     ratios = {name: (part[name] / part["measured_s"]).to_numpy(float) for name in PREDICTORS if name in part}
@@ -89,7 +99,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(LogLocator(numticks=4 if figures.for_columns else 8 // columns + 2))
     axes.xaxis.set_minor_locator(NullLocator())
-    _draw_strip(axes, {name: mape_percent(part, name) for name in ratios}, title)
+    _draw_strip(axes, {name: mape_percent(part, name) for name in ratios} | {"floor": floor}, title)
 
 
 def _name_limits(axes: Axes, ratios: np.ndarray, edges: np.ndarray) -> None:
@@ -111,9 +121,10 @@ def _name_limits(axes: Axes, ratios: np.ndarray, edges: np.ndarray) -> None:
 
 
 def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
-    """Draw a bar per predictor with its mean error (%) above a panel, under the panel's title; all to one scale."""
+    """Draw a bar with the mean error (%) of each predictor above a panel, under the panel's title; all to one scale."""
     errors = {name: error for name, error in errors.items() if not np.isnan(error)}
-    shown = [(*PREDICTORS[name][:2], error) for name, error in errors.items()]
+    bars = PREDICTORS | {"floor": ("noise floor", figures.PALE)}
+    shown = [(*bars[name][:2], error) for name, error in errors.items()]
     strip = axes.inset_axes([0, 1, 1, 1])
 
     def place(_: Axes, __: object) -> Bbox:
