@@ -107,11 +107,7 @@ CASES = [
         "64, 12288, 12288, 0.1900ms, 101.7124Tflops\n128, 12288, 12288, 0.2003ms, 193.0114Tflops\n"
         "256, 12288, 12288, 0.3185ms, 242.7090Tflops\n",
     ),
-    (
-        "normalization_roofline",
-        "rows: NAME, gpu: a100-sxm-80gb",
-        ROWS,
-    ),
+    ("normalization_roofline", "rows: NAME, gpu: a100-sxm-80gb", ROWS),
     (
         "normalization_roofline",
         "benchmark: NAME, kernel: layer_norm, device: g, version: '1', gpu: a100-sxm-80gb",

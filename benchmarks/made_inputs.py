@@ -27,7 +27,7 @@ def make(kind: str, gib: float, folder: Path) -> Path:
     if kind == "ncu":
         return report(int(gib * 2**30), folder / "report.csv")
     with open(folder / "large.bin", "wb") as handle:
-        inputs = {"trace": "large.bin"} | (blocks if kind == "blocks" else accesses)(handle, gib, folder)
+        inputs = {"trace": "large.bin"} | (blocks(handle, gib) if kind == "blocks" else accesses(handle, gib, folder))
     studies = ("block_scheduling", "warp_scheduling") if kind == "blocks" else ("dmat",)
     content = {"title": "Made up for a benchmark", "kind": "recorded", "device": {"name": "none"}}
     content |= {"source": "made up", "license": "CC0-1.0", "studies": {study: {"large": inputs} for study in studies}}
@@ -54,7 +54,7 @@ def report(size: int, path: Path) -> Path:
     return path
 
 
-def blocks(handle, gib: float, folder: Path) -> dict:
+def blocks(handle, gib: float) -> dict:
     """Write blocks of 8 warps, 16 to each of 132 SMs, whose times differ by a tenth."""
     number = int(gib * 2**30) // (16 * WARPS)
     made, _ = make_blocks(0.1, min(number, PIECE_BLOCKS), 132, 16, 1985, (200, 400), seed=0)

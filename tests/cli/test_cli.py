@@ -158,11 +158,7 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("bad.csv.gz", b"\x1f\x8b\x08 nonsense", "damaged"),
         ("bad.parquet", b"PAR1 nonsense", "cannot be read"),
         ("old.txt", b"Generating\n\n** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
-        (
-            "api.csv",
-            b"Time (%),Total Time (ns),Num Calls,Name\n9,8,3,cudaMalloc\n",
-            "nsys stats --report cuda_gpu_trace",
-        ),
+        ("a.csv", b"Time (%),Total Time (ns),Num Calls,Name\n9,8,3,cudaMalloc\n", "nsys stats --report cuda_gpu_trace"),
         ("ranges.csv", b"NVTX Range,Style,PID,NVTX Inst,Kern Inst,Kernel Name\na,b,1,1,1,k\n", "cuda_gpu_trace"),
         ("hip.csv", b'"Domain","Function","Process_Id"\n"HIP","hipMalloc",1\n', "give kernel_trace.csv"),
         ("pmc.csv", b'"Correlation_Id","Dispatch_Id","Counter_Name","Counter_Value"\n1,1,"A",2\n', "when kernels ran"),
@@ -178,26 +174,14 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("r.pftrace", b"\n\x0c", "protobuf is not read"),
         ("bench.json", b'{"request_throughput": 5.2, "mean_ttft_ms": 9}', "completed: it is missing"),
         ("source.csv", b'"#","Address","Source","# Samples"\n"1","0x7f","MOV","3"\n', "--csv --page raw"),
-        (
-            "smi.csv",
-            b"timestamp, power.draw [W]\n2024/10/30 18:42:33.189, 22.89 W\n",
-            "what the GPU drew, not what ran",
-        ),
+        ("s.csv", b"timestamp, power.draw [W]\n2024/10/30 18:42:33.189, 22.89 W\n", "what the GPU drew, not what ran"),
         ("bare.csv", b"2026/04/25 16:06:06.780, 0 %, 2 MiB, 27, 11.64 W\n", "what the GPU drew, not what ran"),
-        (
-            "query.txt",
-            b"Starting...\n\n CUDA Device Query (Runtime API) version\n",
-            "--gpu-file reads a table of your own",
-        ),
+        ("q.txt", b"Starting...\n\n CUDA Device Query (Runtime API) version\n", "--gpu-file reads a table of your own"),
         ("perf.csv", b"M,N,K,cuBLAS,Triton\n4096.0,4096.0,4096.0,17.1,4.0\n", "a column per provider"),
         ("pmc_1.csv", b"Index,KernelName,gpu-id,grd,SQ_WAVES\n0,k,2,64,1\n", "add --timestamp on"),
         ("pc.csv", b'"Sample_Timestamp","Exec_Mask","Instruction"\n1,2,"s_endpgm"\n', "how long kernels ran"),
         ("conv.csv", b"Problem,Provider,OperationKind,n,h\n1,CUTLASS,conv2d,8,224\n", "of a run of GEMMs"),
-        (
-            "um.txt",
-            b"==1== NVPROF is profiling process 1, command: a\nNo kernels were profiled.\n",
-            "no table of kernels",
-        ),
+        ("um.txt", b"==1== NVPROF is profiling process 1\nNo kernels were profiled.\n", "no table of kernels"),
         ("sums.txt", b"Processing\n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
     ],
 )
@@ -329,12 +313,8 @@ def trace(tmp_path):
 def test_diagnose_names_what_was_not_probed_and_why(trace):
     report = json.loads(run("diagnose", trace, "--json", status=1))
     good, bad, left_out = report["kernels"]
-    assert (good["kernel"], good["probed"], good["additional_registers"], good["additional_spill_bytes"]) == (
-        "good",
-        True,
-        8,
-        16,
-    )
+    wanted = {"kernel": "good", "probed": True, "additional_registers": 8, "additional_spill_bytes": 16}
+    assert good.items() >= wanted.items()
     assert not bad["probed"] and "ValueError: no entry" in bad["reason"]
     assert left_out["filtered"] and left_out["reason"] == "left out by the filter"
     said = " ".join(report["problems"])
@@ -527,13 +507,8 @@ def test_profile_saves_the_case(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["<b>k</b>"]))
     run("profile", tmp_path / "r.csv", "--save", tmp_path / "out")
     for name in (
-        "data.parquet",
-        "summary.json",
-        "provenance.json",
-        "table.csv",
-        "figure.png",
-        "figure_time.pdf",
-        "tensor.csv",
+        *("data.parquet", "summary.json", "provenance.json", "table.csv"),
+        *("figure.png", "figure_time.pdf", "tensor.csv"),
     ):
         assert (tmp_path / "out" / name).stat().st_size
 

@@ -130,8 +130,7 @@ def test_experts_for_which_sglang_ships_no_tiles_are_named():
 
 
 @pytest.mark.parametrize(
-    ("architecture", "words"),
-    [("", "names no architecture"), ("Rubin", "the architecture rubin"), ("Hopper", None)],
+    ("architecture", "words"), [("", "names no architecture"), ("Rubin", "the architecture rubin"), ("Hopper", None)]
 )
 def test_a_gpu_of_ones_own_is_a_guess_unless_its_architecture_is_known(tmp_path, architecture, words):
     columns = "name,sms,clock_mhz,dram_gb_per_s,l2_mib,bf16_tflop_per_s,architecture"

@@ -21,19 +21,8 @@ run = partial(command_line.run, "train")
 
 
 def test_json_is_what_the_library_predicts():
-    asked = (
-        "gpt2",
-        "--gpu",
-        "h100-sxm",
-        "--gpus",
-        "8,16",
-        "--sequence",
-        1024,
-        "--micro-batch",
-        "2,4",
-        "--network",
-        3200,
-    )
+    asked = ("gpt2", "--gpu", "h100-sxm", "--gpus", "8,16", "--sequence", 1024, "--micro-batch", "2,4")
+    asked += ("--network", 3200)
     found = pd.DataFrame(json.loads(run(*asked, "--recompute", "--accumulation", 3, "--json")))
     assert tuple(found) == COLUMNS
     assert list(zip(found["gpus"], found["micro_batch"], strict=True)) == [(8, 2), (8, 4), (16, 2), (16, 4)]

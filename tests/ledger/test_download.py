@@ -888,19 +888,11 @@ def test_a_dataset_from_the_mirror_needs_no_network(tmp_path, source):
     refused(lambda: fetch_dataset(entries, source.parent, mirror=mirror, source_file=source), *words)
 
 
-def test_a_server_that_sends_single_bytes_is_given_up(site, target, monkeypatch):
+@pytest.mark.parametrize(("fault", "more"), [("trickle", {"drop": 10}), ("slow_head", {})])
+def test_a_server_that_sends_single_bytes_is_given_up(site, target, monkeypatch, fault, more):
+    """Of the file, or of the head of its answer, which it never ends."""
     end = threading.Event()
-    url = site.put("/t", b"x" * 10**6, faults=[{"trickle": end, "drop": 10}] * 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(session, "BLOCK_S", 0.2)
-        refused(lambda: fetch(url, target, retries=1), "2 attempts")
-    end.set()
-    assert fetch(url, target).size_bytes == 10**6
-
-
-def test_a_server_that_never_ends_the_head_of_its_answer_is_given_up(site, target, monkeypatch):
-    end = threading.Event()
-    url = site.put("/t", BODY, faults=[{"slow_head": end}] * 2)
+    url = site.put("/t", BODY, faults=[{fault: end, **more}] * 2)
     with monkeypatch.context() as patch:
         patch.setattr(session, "BLOCK_S", 0.2)
         refused(lambda: fetch(url, target, retries=1), "2 attempts")

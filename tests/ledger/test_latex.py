@@ -29,7 +29,7 @@ def test_numbers_are_aligned_by_siunitx_and_other_cells_are_kept_from_it():
 def test_a_column_has_five_digits_of_its_largest_number():
     text = write({"a": ["1,234.5", "0.25", "0.00123", "0", "+12.34"], "b": ["0.1234567"] * 5}, [True, True])
     assert [row.split(" & ")[0] for row in re.findall(r"(.*) \\\\", text)[1:]] == [
-        *("1234.5", "0.2", r"{\textless{}0.1}", "0", "+12.3"),
+        *("1234.5", "0.2", r"{\textless{}0.1}", "0", "+12.3")
     ]
     assert "0.12346" in text and latex.lint(text) == []
 

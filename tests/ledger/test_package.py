@@ -41,14 +41,8 @@ def wheel(folder, file=FILE, members=MEMBERS):
 def entry_of(path, members=(GEMM,), **changed):
     body = path.read_bytes()
     pins = {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)}
-    return {
-        "package": "Some.Tables",
-        "version": "1.2.0",
-        "file": path.name,
-        **pins,
-        "members": list(members),
-        **changed,
-    }
+    entry = {"package": "Some.Tables", "version": "1.2.0", "file": path.name, **pins, "members": list(members)}
+    return entry | changed
 
 
 @pytest.fixture
@@ -284,12 +278,8 @@ def test_a_package_may_not_replace_what_is_not_its_own(tmp_path, source):
 
 
 ENTRY = {
-    "package": "p",
-    "version": "1",
-    "file": "p-1-py3-none-any.whl",
-    "sha256": "0" * 64,
-    "bytes": 1,
-    "members": ["a"],
+    **{"package": "p", "version": "1", "file": "p-1-py3-none-any.whl"},
+    **{"sha256": "0" * 64, "bytes": 1, "members": ["a"]},
 }
 
 

@@ -142,8 +142,7 @@ def test_memory_is_what_its_parts_are():
 
 
 @pytest.mark.parametrize(
-    ("size", "sequence", "micro_batch", "gpus"),
-    [("7b", 512, 64, 8), ("13b", 512, 20, 8), ("7b", 2048, 32, 16)],
+    ("size", "sequence", "micro_batch", "gpus"), [("7b", 512, 64, 8), ("13b", 512, 20, 8), ("7b", 2048, 32, 16)]
 )
 def test_what_the_source_tried_without_a_result_does_not_fit(size, sequence, micro_batch, gpus):
     """Configurations of llm-foundry's sweep.sh (2542a2e), without recomputation, that no table has."""

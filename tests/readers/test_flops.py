@@ -109,10 +109,7 @@ def test_half_precision_arithmetic_is_counted():
     assert one(kernel=ELEMENTWISE, fadd=1, fmul=0, ffma=5, hadd=2, hmul=0, hfma=32)["fp16_flops"] == 132
 
 
-@pytest.mark.parametrize(
-    ("instructions", "m", "n", "k"),
-    [(55_296, 64, 2304, 768), (18_432, 64, 768, 768)],
-)
+@pytest.mark.parametrize(("instructions", "m", "n", "k"), [(55_296, 64, 2304, 768), (18_432, 64, 768, 768)])
 def test_matrix_instructions_of_a_known_shape(instructions, m, n, k):
     zeros = dict.fromkeys(("fadd", "fmul", "ffma", "hadd", "hmul", "hfma"), 0)
     row = one(kernel=HGEMM, inst_executed_pipe_tensor=instructions, **zeros)

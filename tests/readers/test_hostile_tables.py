@@ -71,10 +71,7 @@ def workbook():
 
 @pytest.mark.parametrize(
     ("name", "make", "read"),
-    [
-        ("a.parquet", parquet, lambda path: MeasuredTable(path, ["m"], None)),
-        ("a.xlsx", workbook, read_gpus),
-    ],
+    [("a.parquet", parquet, lambda path: MeasuredTable(path, ["m"], None)), ("a.xlsx", workbook, read_gpus)],
 )
 def test_damage_gives_one_line_or_a_table(tmp_path, name, make, read):
     content, path, refused, chance = make(), tmp_path / name, 0, random.Random(1)

@@ -89,10 +89,7 @@ def test_facts(name, kernel_class, tile, slices, transpose, stages, tensor_core)
     [
         # The trap: a reduction of a tensor is no split-K reduction, and the other way round.
         ("reduce_kernel", "reduce"),
-        (
-            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, func_wrapper_t<float>>>(T3)",
-            "reduce",
-        ),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, func_wrapper_t<float>>>(T3)", "reduce"),
         ("_ZN5aiter35fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_ps_32x512E", "gemm"),
         ("_ZN5aiter18pa_bf16_noquant_gqa8_1tg_4wE", "attention"),
         ("void wvSplitK_hf_sml_<__half, 64, 2, 16, 8, 2, 1>(int, int, __half const*)", "gemm"),

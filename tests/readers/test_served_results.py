@@ -183,12 +183,8 @@ def test_rows_of_inferencex_page_and_of_its_supplements_say_the_same(tmp_path):
     assert (spread.tensor, spread.replicas, spread.expert) == (1, 4, 4)
     supplement = {
         **{
-            "model": "zai-org/GLM-4.7",
-            "hw": "gaudi3",
-            "framework": "vllm-gaudi",
-            "precision": "bf16",
-            "tp": 8,
-            "ep": 1,
+            **{"model": "zai-org/GLM-4.7", "hw": "gaudi3", "framework": "vllm-gaudi"},
+            **{"precision": "bf16", "tp": 8, "ep": 1},
         },
         **{"spec_decoding": "none", "conc": 1, "dp_attention": "false", "isl": 1024, "osl": 1024, "disagg": False},
         "metrics": {"median_ttft": 0.16441, "median_tpot": 0.05288, "tput_per_gpu": 5.83},

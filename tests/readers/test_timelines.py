@@ -228,40 +228,34 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def database(path, kernels=((1000, 3500, 7), (9000, 9500, 8)), drop=()):
+    texts = {1: "void gemm<float>(int)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "decode"}
+    texts[5] = "aten::mm, seq = 3, op_id = 9, sizes = [[4, 8], [8, 2]]"
+    sizes = "gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT"
+    of_kernels = f"start INT, end INT, deviceId INT, streamId INT, correlationId INT, demangledName INT, {sizes}"
+    of_calls = "start INT, end INT, globalTid INT, correlationId INT, nameId INT"
+    of_ranges = "start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT"
+    ranges = [
+        (100, 9900, 59, "step 1", None, 11),
+        (400, 900, 59, None, 4, 11),
+        (450, 800, 59, None, 5, 11),
+        (450, 460, 34, "a mark", None, 11),
+        (100, 9900, 59, "another thread", None, 12),
+    ]
+    launches = [(start, end, 0, 7, number, 1, 4, 2, 1, 128, 1, 1) for start, end, number in kernels]
+    tables = {
+        "StringIds": ("id INTEGER, value TEXT", texts.items()),
+        "CUPTI_ACTIVITY_KIND_KERNEL": (of_kernels, launches),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": ("start INT, end INT, streamId INT, deviceId INT", [(5000, 6000, 7, 0)]),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": (of_calls, [(500, 700, 11, 7, 3), (8000, 8100, 11, 8, 3)]),
+        "NVTX_EVENTS": (of_ranges, ranges),
+        "TARGET_INFO_GPU": ("id INT, name TEXT", [(0, "NVIDIA Test")]),
+    }
     with sqlite3.connect(path) as base:
-        base.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-        texts = {1: "void gemm<float>(int)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "decode"}
-        texts[5] = "aten::mm, seq = 3, op_id = 9, sizes = [[4, 8], [8, 2]]"
-        base.executemany("INSERT INTO StringIds VALUES (?, ?)", texts.items())
-        sizes = "gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT"
-        columns = f"start INT, end INT, deviceId INT, streamId INT, correlationId INT, demangledName INT, {sizes}"
-        base.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns})")
-        rows = [(start, end, 0, 7, number, 1, 4, 2, 1, 128, 1, 1) for start, end, number in kernels]
-        base.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({','.join('?' * 12)})", rows)
-        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, streamId INT, deviceId INT)")
-        base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (5000, 6000, 7, 0)")
-        base.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME"
-            " (start INT, end INT, globalTid INT, correlationId INT, nameId INT)"
-        )
-        base.executemany(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 11, ?, 3)", [(500, 700, 7), (8000, 8100, 8)]
-        )
-        base.execute(
-            "CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT)"
-        )
-        ranges = [
-            (100, 9900, 59, "step 1", None, 11),
-            (400, 900, 59, None, 4, 11),
-            (450, 800, 59, None, 5, 11),
-            (450, 460, 34, "a mark", None, 11),
-            (100, 9900, 59, "another thread", None, 12),
-        ]
-        base.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", ranges)
-        base.execute("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT)")
-        base.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA Test')")
-        for table in drop:
-            base.execute(f"DROP TABLE {table}")
+        for name, (columns, rows) in tables.items():
+            if name in drop:
+                continue
+            base.execute(f"CREATE TABLE {name} ({columns})")
+            base.executemany(f"INSERT INTO {name} VALUES ({','.join('?' * (columns.count(',') + 1))})", rows)
     base.close()
     return path
 

@@ -94,8 +94,7 @@ def test_programs_of_jax_are_the_steps_and_numbers_of_fusions_do_not_hide_layers
 
 
 @pytest.mark.parametrize(
-    ("shown", "name", "found_by"),
-    [("steps", "train 1", "annotation"), ("program", "", "repetition")],
+    ("shown", "name", "found_by"), [("steps", "train 1", "annotation"), ("program", "", "repetition")]
 )
 def test_steps_are_what_the_user_annotated_and_programs_that_run_together_none(tmp_path, shown, name, found_by):
     step = find_step(read_timeline(write(tmp_path / "host.trace.json", xla_trace(shown=shown))))
@@ -118,11 +117,8 @@ def test_as_many_events_as_jax_exports_are_pointed_out(tmp_path, monkeypatch):
 
 def test_kernels_that_xla_generates_have_a_class():
     names = [
-        "gemm_fusion_dot_3",
-        "triton_softmax_2",
-        "loop_multiply_fusion_1",
-        "wrapped_convert",
-        "input_reduce_fusion_4",
+        *("gemm_fusion_dot_3", "triton_softmax_2", "loop_multiply_fusion_1"),
+        *("wrapped_convert", "input_reduce_fusion_4"),
     ]
     classes = ["gemm", "softmax", "elementwise", "elementwise", "reduce"]
     assert classify(pd.Series(names)).tolist() == classes

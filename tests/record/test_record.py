@@ -259,10 +259,7 @@ def test_the_command_line_is_complete(tools):
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (
-            "NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)",
-            "2021.1.0.0 is too old: at least 2022.3",
-        ),
+        ("NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)", "2021.1.0.0 is too old: at least 2022.3"),
         ("segmentation fault", "instead of a version it prints"),
     ],
 )
@@ -371,11 +368,8 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     assert wide(report, [metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
     source = dataset.content["source"]
     for words in (
-        "driver 580.65.06",
-        "Nsight Compute 2025.3.1",
-        "PyTorch 2.11.0",
-        "clock control none",
-        "cache control all",
+        *("driver 580.65.06", "Nsight Compute 2025.3.1", "PyTorch 2.11.0"),
+        *("clock control none", "cache control all"),
     ):
         assert words in source
     known = json.loads((folder / "recording.json").read_text())["parts"]["counters"]

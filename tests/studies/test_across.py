@@ -146,9 +146,7 @@ def test_measured_and_simulated_normalization_kernels_are_told_apart():
     cases = []
     for kind, kernel, bandwidth in (("downloaded", "liger", 8e11), ("simulated", "one_pass", 9e11)):
         rows = {
-            "kernel": [kernel, "torch"],
-            "cache": "cold",
-            "moved_bytes": 1e8,
+            **{"kernel": [kernel, "torch"], "cache": "cold", "moved_bytes": 1e8},
             "bandwidth_byte_per_s": [bandwidth, 4e11],
         }
         about = {"data_sheet_bandwidth": 1e12, "gpu": "H100"}

@@ -215,9 +215,7 @@ def test_three_in_a_row_at_the_ends_and_short_lines():
 
 @settings(max_examples=40)
 @given(
-    ratio=st.lists(st.floats(-1, 1), min_size=24, max_size=24),
-    least=st.floats(0.01, 0.2),
-    deviations=st.floats(0.5, 4),
+    ratio=st.lists(st.floats(-1, 1), min_size=24, max_size=24), least=st.floats(0.01, 0.2), deviations=st.floats(0.5, 4)
 )
 def test_slower_one_way_is_faster_the_other(ratio, least, deviations):
     sizes = pd.DataFrame(itertools.product(range(1, 9), range(1, 4)), columns=["m", "n"])

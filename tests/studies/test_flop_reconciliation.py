@@ -18,13 +18,8 @@ from gpuledger.studies.flop_reconciliation.launches import read_recording
 
 #: What the contract asks of every case with launches.
 CONTRACT = [
-    "launches",
-    "tiled_launches",
-    "tiled_exact",
-    "reduce_launches",
-    "reduce_exact",
-    "mape_2mnk_percent",
-    "mape_predicted_percent",
+    *("launches", "tiled_launches", "tiled_exact", "reduce_launches", "reduce_exact"),
+    *("mape_2mnk_percent", "mape_predicted_percent"),
 ]
 
 
@@ -46,14 +41,7 @@ def linear(folder):
 def test_every_launch_of_the_recording_by_hand(linear):
     data = linear.data
     assert data["role"].tolist() == [
-        "bias_copy",
-        "gemm",
-        "split_k_reduce",
-        "bias_copy",
-        "gemm",
-        "gemm",
-        "other",
-        "gemm",
+        *("bias_copy", "gemm", "split_k_reduce", "bias_copy", "gemm", "gemm", "other", "gemm"),
     ]
     assert data["exact"].astype(object).where(data["exact"].notna(), None).tolist() == [True] * 6 + [None] * 2
     assert data["residual_flops"].dropna().tolist() == [0] * 6

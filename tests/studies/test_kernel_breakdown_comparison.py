@@ -213,9 +213,7 @@ def test_a_case_is_labelled_and_takes_no_prediction(tmp_path):
             tmp_path,
             "kernel_breakdown",
             {
-                "baseline": "b.json",
-                "model": "gpt2",
-                "hardware": ["h200"],
+                **{"baseline": "b.json", "model": "gpt2", "hardware": ["h200"]},
                 "phases": {"decode": {"batch": 1, "context": 9}},
             },
         )

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from own_cases import own_case, reduced
+from transformer_counts import sizes
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import sparse_law
@@ -21,53 +22,17 @@ H200 = find_gpu("h200-sxm")
 RNG = np.random.default_rng(7)
 MODEL = "maker/Sparse-1"
 CONFIG = {
-    "model_type": "deepseek_v32",
-    "hidden_size": 4096,
-    "vocab_size": 1000,
-    "num_hidden_layers": 1,
-    "first_k_dense_replace": 1,
-    "intermediate_size": 8192,
-    "moe_intermediate_size": 1024,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "n_shared_experts": 1,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 64,
-    "q_lora_rank": 1024,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "index_head_dim": 128,
-    "index_n_heads": 32,
-    "index_topk": 2048,
-    "max_position_embeddings": 163840,
-    "tie_word_embeddings": False,
+    **sizes("deepseek_v32", 4096, 1, 64, 64, 8192, 1000, tie_word_embeddings=False, max_position_embeddings=163840),
+    **{"first_k_dense_replace": 1, "moe_intermediate_size": 1024, "n_routed_experts": 8, "num_experts_per_tok": 2},
+    **{"n_shared_experts": 1, "q_lora_rank": 1024, "kv_lora_rank": 512, "qk_nope_head_dim": 128},
+    **{"qk_rope_head_dim": 64, "v_head_dim": 128, "index_head_dim": 128, "index_n_heads": 32, "index_topk": 2048},
 }
-
-
 COMPRESSED = {
-    "model_type": "deepseek_v4",
-    "hidden_size": 4096,
-    "vocab_size": 1000,
-    "num_hidden_layers": 2,
-    "moe_intermediate_size": 1024,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "n_shared_experts": 1,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 1,
-    "head_dim": 512,
-    "qk_rope_head_dim": 64,
-    "q_lora_rank": 1024,
-    "o_lora_rank": 1024,
-    "o_groups": 8,
-    "index_head_dim": 128,
-    "index_n_heads": 64,
-    "index_topk": 512,
-    "sliding_window": 128,
-    "hc_mult": 4,
-    "compress_ratios": [128, 4],
+    **{"model_type": "deepseek_v4", "hidden_size": 4096, "vocab_size": 1000, "num_hidden_layers": 2},
+    **{"num_attention_heads": 64, "num_key_value_heads": 1, "head_dim": 512, "moe_intermediate_size": 1024},
+    **{"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "qk_rope_head_dim": 64},
+    **{"q_lora_rank": 1024, "o_lora_rank": 1024, "o_groups": 8, "index_head_dim": 128, "index_n_heads": 64},
+    **{"index_topk": 512, "sliding_window": 128, "hc_mult": 4, "compress_ratios": [128, 4]},
     "max_position_embeddings": 1048576,
 }
 

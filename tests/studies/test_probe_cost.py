@@ -362,8 +362,7 @@ def test_a_case_names_a_table(folder):
     (folder / "dataset.yaml").write_text(text, "utf-8")
     dataset = Dataset.load(folder / "dataset.yaml")
     with pytest.raises(
-        InputError,
-        match=r"exposed_latency\.mine: all required keys are missing; give either table, or tables",
+        InputError, match=r"exposed_latency\.mine: all required keys are missing; give either table, or tables"
     ):
         exposed_latency.reduce(dataset.case("exposed_latency", "mine"))
 

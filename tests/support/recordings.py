@@ -26,18 +26,8 @@ class Recording:
         place = {"device": 0, "stream": stream, "correlation": self.number}
         if operator:
             place["External id"] = self.number
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": "kernel",
-                "name": name,
-                "pid": 0,
-                "tid": stream,
-                "ts": start,
-                "dur": duration,
-                "args": place,
-            }
-        )
+        event = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": stream, "ts": start}
+        self.events.append(event | {"dur": duration, "args": place})
         self.now = max(self.now, start + duration)
 
     def write(self, folder, name="trace.json"):

@@ -256,8 +256,8 @@ def case_files(wildcards):
     """Input function of a reduction: the case's files that are there, and what the study reads beside them.
 
     A missing file or a wrong declaration is left for the job to report, so that it stops this case only; what nobody
-    declared is not planned. Files that
-    are downloaded or simulated are represented by their record. A change of dataset.yaml counts by `declaration`.
+    declared is not planned. Files that are downloaded or simulated are represented by their record. A change of
+    dataset.yaml counts by `declaration`.
     """
     if wildcards.dataset == LOCAL:
         await_recording()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuledger.cli.kernel_report import kernel_options, report
-from gpuledger.cli.options import numbers, shapes_of
+from gpuledger.cli.options import COUNTS, shapes_of
 
 PRECISIONS = {"nvfp4": "fp4"} | {name: name for name in ("bf16", "fp16", "fp8", "fp8_block", "int8", "tf32", "fp32")}
 
@@ -16,14 +16,21 @@ PRECISIONS = {"nvfp4": "fp4"} | {name: name for name in ("bf16", "fp16", "fp8", 
     short_help="How long a matrix multiplication takes on GPUs.",
     epilog="Example: gpuledger gemm 1,64,4096 4096 14336 --gpu h100-sxm,b200 --precision fp8",
 )
-@click.argument("m")
-@click.argument("n")
-@click.argument("k")
+@click.argument("m", type=COUNTS)
+@click.argument("n", type=COUNTS)
+@click.argument("k", type=COUNTS)
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="bf16", show_default=True)
 @click.option("--same-operands", is_flag=True, help="A loop over the same operands: L2 may hold them.")
 @kernel_options
 def gemm(
-    m: str, n: str, k: str, precision: str, same_operands: bool, engine: str | None, gpu_ids: tuple[str, ...], **options
+    m: list[int],
+    n: list[int],
+    k: list[int],
+    precision: str,
+    same_operands: bool,
+    engine: str | None,
+    gpu_ids: tuple[str, ...],
+    **options,
 ) -> None:
     """Predict the time of M × K by K × N (activations by weights) in the kernels that engines were measured with.
 
@@ -34,7 +41,7 @@ def gemm(
     """
     from gpuledger.studies.kernel_time.single_kernels import measured_gpus, single_gemms
 
-    shapes = shapes_of(m=numbers(m, "M"), n=numbers(n, "N"), k=numbers(k, "K"))
+    shapes = shapes_of(m=m, n=n, k=k)
     name = PRECISIONS[precision]
 
     def predict(gpu, tables: Path | None):

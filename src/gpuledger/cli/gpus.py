@@ -27,15 +27,8 @@ def gpus(table: str | None, as_json: bool) -> None:
         )
         return
     headers = [
-        "name",
-        "title",
-        "SMs",
-        "clock (MHz)",
-        "DRAM (GiB)",
-        "DRAM (GB/s)",
-        "L2 (MiB)",
-        "links (GB/s)",
-        "power (W)",
+        *("name", "title", "SMs", "clock (MHz)", "DRAM (GiB)", "DRAM (GB/s)"),
+        *("L2 (MiB)", "links (GB/s)", "power (W)"),
     ]
     headers += [f"{name.upper()} (TFLOP/s)" for name in _PRECISIONS]
     rows = []

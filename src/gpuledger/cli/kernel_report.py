@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 #: Where the dataset ``aiconfigurator`` keeps its tables.
 TABLES = "traces/aiconfigurator/aiconfigurator_core/systems/data"
-_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _OPTIONS = (
     click.option("--gpu", "gpu_ids", multiple=True, help="GPU; several: a100,h200-sxm.  [default: all measured ones]"),
     gpu_file_option,
@@ -157,8 +155,9 @@ def _named(name: str, size: int) -> str:
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(s|ms|us|µs|ns)\s*", text, re.ASCII)
-    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    from gpuledger.readers.tabular import seconds_of
+
+    seconds = seconds_of(text)
     if not 0 < seconds < 3600:
         raise InputError("command line", "--measured", f"'{text}' is not a time", "write it with its unit: 215us")
     return seconds

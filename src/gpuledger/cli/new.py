@@ -1,13 +1,19 @@
 """``gpuledger new-dataset`` and ``new-study``: drafts to go on from."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuledger.cli.terminal import say
 from gpuledger.errors import InputError
+
+if TYPE_CHECKING:
+    from gpuledger.cli.found import Found
+    from gpuledger.readers.gpus import Gpu
 
 PLACES = {
     "study.yaml": "src/gpuledger/studies/{name}/study.yaml",
@@ -38,8 +44,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
     """Draft FOLDER/dataset.yaml by looking at the files in FOLDER."""
     from gpuledger import files
     from gpuledger.cli.recognise import recognise
-    from gpuledger.cli.unread import OTHER
-    from gpuledger.ledger.datasets import NAME, Case, Dataset
+    from gpuledger.ledger.datasets import NAME, Dataset
     from gpuledger.readers.gpus import find_gpu
 
     target = folder / "dataset.yaml"
@@ -59,9 +64,32 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         say(f"some files name the GPU {named.pop()}: give --gpu if all were recorded on it", err=True)
     content: dict[str, Any] = {"title": name, "kind": "recorded", **({"device": {"name": title}} if title else {})}
     content |= {"source": "source not stated", "license": "not stated", "studies": {}}
+    studies = _declare(entries, content, target, device)
+    if not studies:
+        raise InputError(folder, "", "no case can be made of its files", "see above, and gpuledger inspect FOLDER")
+    files.write_text(target, as_yaml(content))
+    try:
+        dataset = Dataset.load(target.absolute())
+        for case in dataset.cases():
+            dataset.case(*case)
+    except InputError:
+        target.unlink()
+        raise
+    say(target)
+    say("write title, source and license into it: figures and pages name the source", err=True)
+    if folder.resolve().parent.name == "traces":
+        study, case = next((study, case) for study, cases in studies.items() for case in cases)
+        say(f"next, for example: snakemake --cores 4 results/{name}/{study}/{case}/notebook.html", err=True)
+
+
+def _declare(entries: list[Found], content: dict[str, Any], target: Path, device: Gpu | None) -> dict[str, Any]:
+    """Add a case for each file that a study can use to a draft of `target`; say what is left out or assumed."""
+    from gpuledger.cli.unread import OTHER
+    from gpuledger.ledger.datasets import Case, Dataset
+
     studies = content["studies"]
     for entry in entries:
-        place = entry.path.relative_to(folder)
+        place = entry.path.relative_to(target.parent)
         if not entry.studies:
             reason = "".join(f" ({problem})" for problem in entry.problems[:1] if problem != OTHER)
             say(f"left out {place}: {entry.format}{reason}", err=True)
@@ -87,21 +115,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
                 say(f"look at {place}: predicted for {inputs['hardware'][0]}, no GPU is named (--gpu)", err=True)
             if inputs.get("unit") == "ms":
                 say(f"look at {place}: its times are taken to be in ms; correct unit: if they are not", err=True)
-    if not studies:
-        raise InputError(folder, "", "no case can be made of its files", "see above, and gpuledger inspect FOLDER")
-    files.write_text(target, as_yaml(content))
-    try:
-        dataset = Dataset.load(target.absolute())
-        for case in dataset.cases():
-            dataset.case(*case)
-    except InputError:
-        target.unlink()
-        raise
-    say(target)
-    say("write title, source and license into it: figures and pages name the source", err=True)
-    if folder.resolve().parent.name == "traces":
-        study, case = next((study, case) for study, cases in studies.items() for case in cases)
-        say(f"next, for example: snakemake --cores 4 results/{name}/{study}/{case}/notebook.html", err=True)
+    return studies
 
 
 def _complete(inputs: dict[str, Any], place: Path, is_folder: bool, gpu: str | None) -> dict[str, Any] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -48,6 +49,36 @@ def numbers(text: str, option: str) -> list[int]:
             raise InputError("command line", option, problem, f"ask for at most {MAX_ROWS:,}")
         found += range(low, high + 1)
     return list(dict.fromkeys(found))
+
+
+class Count(click.ParamType):
+    """A whole number; of `several`, a list as :func:`numbers` reads it. With `zero`, 0 is one, too."""
+
+    name = "text"
+
+    def __init__(self, several: bool = False, zero: bool = False) -> None:
+        self.several, self.zero = several, zero
+
+    def convert(self, value: Any, param: click.Parameter, _: click.Context) -> Any:
+        """Read what the user wrote; defaults may be numbers."""
+        if not isinstance(value, str):
+            return value
+        option = param.opts[0] if isinstance(param, click.Option) else param.name.upper()
+        if self.zero and value == "0":
+            return [0] if self.several else 0
+        return numbers(value, option) if self.several else number(value, option)
+
+
+COUNTS = Count(several=True)
+count, counts = partial(click.option, type=Count()), partial(click.option, type=COUNTS)
+count_or_zero = partial(click.option, type=Count(zero=True))
+
+
+def needed_gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:
+    """Return the GPUs as :func:`chosen_gpus` does; at least one has to be named."""
+    if not (chosen := chosen_gpus(ids, file)):
+        raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h200-sxm (gpuledger gpus)")
+    return chosen
 
 
 def chosen_gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:

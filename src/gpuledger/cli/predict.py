@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger import files
-from gpuledger.cli.options import check_count, chosen_gpus, gpu_file_option, number, numbers
+from gpuledger.cli.options import check_count, count, count_or_zero, counts, gpu_file_option, needed_gpus
 from gpuledger.cli.predict_report import evaluate, report, report_objective, save_report
 from gpuledger.cli.terminal import json_option, say
 from gpuledger.errors import InputError
@@ -38,22 +38,22 @@ _NO_OBJECTIVE = "no cost is asked for", "add --slo ttft=1s,tpot=30ms"
 @click.argument("config")
 @click.option("--gpu", "gpu_ids", multiple=True, help="GPU (see gpuledger gpus); several: a100,h200-sxm.")
 @gpu_file_option
-@click.option("--tp", default="1", show_default=True, help="Tensor parallelism; several: 1,2,4,8.")
-@click.option("--pp", default="1", show_default=True, help="Pipeline stages.")
-@click.option("--ep", default="1", show_default=True, help="Expert parallelism.")
-@click.option("--dp", help="Replicas of all but the experts, which all GPUs share.  [default: as many as --ep takes]")
-@click.option("--gpus", "most_gpus", help="With --slo, instead of --tp and --ep: every split over up to so many GPUs.")
-@click.option("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
-@click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
-@click.option("--images", help="Images in every prompt, beside --input; 0: as loaded for text alone.")
+@counts("--tp", default="1", show_default=True, help="Tensor parallelism; several: 1,2,4,8.")
+@counts("--pp", default="1", show_default=True, help="Pipeline stages.")
+@counts("--ep", default="1", show_default=True, help="Expert parallelism.")
+@counts("--dp", help="Replicas of all but the experts, which all GPUs share.  [default: as many as --ep takes]")
+@count("--gpus", "most_gpus", help="With --slo, instead of --tp and --ep: every split over up to so many GPUs.")
+@counts("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
+@count("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
+@count_or_zero("--images", help="Images in every prompt, beside --input; 0: as loaded for text alone.")
 @click.option("--image-size", default="1024x1024", show_default=True, help="Their width and height in pixels.")
-@click.option("--output", "output_tokens", default="256", show_default=True, help="Tokens generated per request.")
+@count("--output", "output_tokens", default="256", show_default=True, help="Tokens generated per request.")
 @click.option("--precision", help="fp8, or weights=fp8,operands=fp8,cache=fp8.  [default: that of the checkpoint]")
 @click.option("--treat-as", help="Read CONFIG as this known model_type, at your own risk.")
 @click.option("--engine", type=click.Choice(["trtllm", "vllm", "sglang"]), help="Whose kernels.  [default: fastest]")
-@click.option("--cached", default="0", help="First tokens of every prompt that a prefix cache holds.")
+@count_or_zero("--cached", default="0", help="First tokens of every prompt that a prefix cache holds.")
 @click.option("--draft", help="Speculative decoding: mtp (a layer as the model's own), or a smaller model.")
-@click.option("--draft-tokens", default="1", show_default=True, help="Tokens drafted before each step.")
+@count("--draft-tokens", default="1", show_default=True, help="Tokens drafted before each step.")
 @click.option("--acceptance", default=0.8, show_default=True, help="Probability that a drafted token is accepted.")
 @click.option(
     "--expert-load",
@@ -71,22 +71,22 @@ def predict(
     config: str,
     gpu_ids: tuple[str, ...],
     gpu_file: Path | None,
-    tp: str,
-    pp: str,
-    ep: str,
-    dp: str | None,
-    most_gpus: str | None,
-    batch: str | None,
-    input_tokens: str,
-    images: str | None,
+    tp: list[int],
+    pp: list[int],
+    ep: list[int],
+    dp: list[int] | None,
+    most_gpus: int | None,
+    batch: list[int] | None,
+    input_tokens: int,
+    images: int | None,
     image_size: str,
-    output_tokens: str,
+    output_tokens: int,
     precision: str | None,
     treat_as: str | None,
     engine: str | None,
-    cached: str,
+    cached: int,
     draft: str | None,
-    draft_tokens: str,
+    draft_tokens: int,
     acceptance: float,
     expert_load: str | None,
     host_us: float,
@@ -104,48 +104,40 @@ def predict(
     """
     if not 0 <= host_us < 1e6:
         raise InputError("command line", "--host-us", f"{host_us} is out of range", "give µs, such as 8")
-    if not draft and (draft_tokens != "1" or acceptance != 0.8):
+    if not draft and (draft_tokens != 1 or acceptance != 0.8):
         raise InputError("command line", "--draft", "it is missing: nothing is drafted", "add --draft mtp or a model")
     from gpuledger.models.deployment import Deployment, Objective, cheapest
     from gpuledger.models.transformer import Experts, Parallel, read_model
     from gpuledger.models.transformer.routing import SERVED_LOAD
 
     objective = Objective.parse(slo, "--slo") if slo else None
-    batches = numbers(batch, "--batch") if batch else _FINE_BATCHES if objective else _BATCHES
-    tokens_in, tokens_out = number(input_tokens, "--input"), number(output_tokens, "--output")
-    tokens_cached = number(cached, "--cached") if cached != "0" else 0
-    splits = [numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
-    splits.append(numbers(dp, "--dp") if dp else [0])
+    batches = batch or (_FINE_BATCHES if objective else _BATCHES)
+    splits = [tp, pp, ep, dp or [0]]
     if most_gpus and (not objective or splits != [[1], [1], [1], [0]]):
         problem, remedy = ("splits are given", "leave out --tp, --pp, --ep and --dp") if objective else _NO_OBJECTIVE
         raise InputError("command line", "--gpus", problem, remedy)
-    chosen = chosen_gpus(gpu_ids, gpu_file)
-    if not chosen:
-        raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h200-sxm (gpuledger gpus)")
+    chosen = needed_gpus(gpu_ids, gpu_file)
     prices = _prices(price, chosen)
     if prices and not objective:
         raise InputError("command line", "--price", *_NO_OBJECTIVE)
     model = read_model(config, treat_as=treat_as)
     pictures = _images(images, image_size)
-    if images == "0":
+    if images == 0:
         model = model.without_vision()
-    text_tokens, tokens_in = tokens_in, tokens_in + _image_tokens(model, pictures)
-    if pictures and tokens_cached > text_tokens:
-        problem = f"{tokens_cached:,} tokens are cached, but only {text_tokens:,} of --input are no image's"
+    tokens_in = input_tokens + _image_tokens(model, pictures)
+    if pictures and cached > input_tokens:
+        problem = f"{cached:,} tokens are cached, but only {input_tokens:,} of --input are no image's"
         raise InputError("command line", "--cached", problem, "cache fewer, or leave the images out")
     formats = _precision(precision.lower(), model.precision) if precision else None
-    drafts = _speculation(draft, model, number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
+    drafts = _speculation(draft, model, draft_tokens, acceptance) if draft else None
     experts = any(isinstance(group.ffn, Experts) for group in model.layers)
     if not experts:
-        if max(splits[2]) > 1:
+        if max(ep) > 1:
             raise InputError(model.name, "--ep", "this model has no experts", "leave it out; use --tp or --pp")
         if expert_load is not None:
             raise InputError(model.name, "--expert-load", "this model has no experts", "leave it out")
-    degrees = list(itertools.product(*splits))
-    if most_gpus:
-        degrees = _splits(number(most_gpus, "--gpus"), experts)
-    count = len(chosen) * len(batches) * len(degrees)
-    check_count(count)
+    degrees = _splits(most_gpus, experts) if most_gpus else list(itertools.product(*splits))
+    check_count(len(chosen) * len(batches) * len(degrees))
     load = SERVED_LOAD if expert_load is None else expert_load
     load = float(load) if re.fullmatch(r"\d{1,3}(\.\d+)?", str(load)) else load
     deployments: list[Deployment] = []
@@ -158,12 +150,12 @@ def predict(
             place = _OPTIONS.get(error.place, error.place)
             refused.append(InputError(error.file, place, error.problem, error.remedy))
             continue
-        requests = tokens_in, tokens_out, parallel, formats, engine or "", tokens_cached
+        requests = tokens_in, output_tokens, parallel, formats, engine or "", cached
         deployments.append(Deployment(model, gpu, *requests, drafts, load, host_us * 1e-6, pictures))
     if not deployments:
         raise refused[0]
     if refused:
-        say(f"gpuledger: {len(refused)} of {count // len(batches)} deployments left out: {refused[0]}", err=True)
+        say(f"gpuledger: {len(refused)} of {len(chosen) * len(degrees)} deployments left out: {refused[0]}", err=True)
     if save:
         files.check_writable(save)
     parts = evaluate(deployments, batches) if save or not objective else []
@@ -185,20 +177,19 @@ def _splits(most: int, experts: bool) -> list[tuple[int, int, int]]:
     return [(tensor, 1, expert) for tensor, expert in pairs if max(tensor, expert) <= most]
 
 
-def _images(number_of: str | None, size: str) -> Images | None:
+def _images(each: int | None, size: str) -> Images | None:
     """Read ``--images`` and ``--image-size``; None: a prompt has none."""
     from gpuledger.models.transformer import Images
 
-    count = number(number_of, "--images") if number_of not in (None, "0") else 0
     sides = re.fullmatch(r"(\d{1,6})[x×](\d{1,6})", size)
     if not sides:
         raise InputError("command line", "--image-size", f"'{size}' is not a size", "write 1024x768, in pixels")
-    if not count:
+    if not each:
         if size != "1024x1024":
             raise InputError("command line", "--images", "it is missing: there are no images", "add --images 1")
         return None
     try:
-        return Images(count, int(sides[1]), int(sides[2]))
+        return Images(each, int(sides[1]), int(sides[2]))
     except InputError as error:
         option = "--images" if error.place == "number" else "--image-size"
         raise InputError("command line", option, error.problem, error.remedy) from None

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuledger.cli import probe_files
+from gpuledger.cli import probe_files, timeline_files
 from gpuledger.cli.found import Found
 from gpuledger.cli.tables import find_table, nearly_a_table
 from gpuledger.cli.unread import OTHER, explain
@@ -22,8 +22,6 @@ from gpuledger.errors import InputError, InputWarning
 HEAD_BYTES = 1 << 16
 #: Formats that say nothing of what is inside.
 UNREAD = ("unknown", "JSON", "JSON, compressed", "SQLite", "Parquet")
-#: JSON up to this size is read as a whole.
-WHOLE_BYTES = 8 << 20
 MOST_VALUES = 1 << 18  # of a report of Nsight Compute
 MOST_FILES = 2000
 _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
@@ -31,11 +29,6 @@ _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 _NCU_TEXT = re.compile(rb"^\[\d+\] \S+@\S+\s*$|^ +Section: ", re.MULTILINE)
 #: Headings of text that nsys stats printed.
 _NSYS_TEXT = re.compile(r"^ ?\*\* .+ \(\w+\):\s*$", re.MULTILINE)
-_EVENTS = b'"traceEvents"'
-#: A list of events alone, of which each has a phase.
-_LISTED = re.compile(rb'\[\s*\{[^{}]{0,1000}"ph"\s*:\s*"')
-
-
 #: Results of a benchmark of a server: how it was driven, or what came of it.
 _SERVED = re.compile(
     rb'\A[\xef\xbb\xbf\s]*\[?\s*\{(?:(?=[\s\S]*"request_rate"\s*:)(?=[\s\S]*"max_concurrency"\s*:)'
@@ -113,13 +106,13 @@ def _look(found: Found, head: bytes) -> None:
     if head.startswith(b"PAR1"):
         _parquet(found)
     elif head.startswith(b"SQLite format 3\0"):
-        _sqlite(found)
+        timeline_files.read_database(found)
     elif name in probe_files.PARTS:
         probe_files.part_of_trace(found)
     elif name.endswith(".ncu-rep"):
         _ncu(found)
     elif name.endswith((".nsys-rep", ".qdrep")):
-        _set_timeline(found, "Nsight Systems report")
+        timeline_files.set_timeline(found, "Nsight Systems report")
         if not shutil.which("nsys"):
             found.problems.append("reading it needs nsys; or export it: nsys export --type sqlite REPORT")
     elif name.endswith(".dmat"):
@@ -153,8 +146,8 @@ def _text(found: Found, head: bytes) -> None:
     elif {"name", "sms"} <= columns:
         _data_sheets(found)
     elif title := find_report(text):
-        _set_timeline(found, title)
-        _count_kernels(found)
+        timeline_files.set_timeline(found, title)
+        timeline_files.count_kernels(found)
     elif explained := explain(found.path.name, text):
         found.format, problem = explained
         found.problems.append(problem)
@@ -219,15 +212,11 @@ def _json(found: Found, head: bytes) -> None:
     if _SERVED.search(head):
         _served(found)
         return
-    if title := _title_of_timeline(head):
-        _set_timeline(found, title)
-        if _ends_as_json(found.path):
-            _count_kernels(found)
-        else:
-            found.problems.append("the file is truncated: it does not end as JSON")
+    if title := timeline_files.title_of_json(head):
+        timeline_files.read_json(found, title)
         return
     found.format, found.content = "JSON", found.size
-    if found.path.stat().st_size > WHOLE_BYTES:
+    if found.path.stat().st_size > timeline_files.WHOLE_BYTES:
         return
     try:
         content = json.loads(found.path.read_text("utf-8-sig"))
@@ -267,52 +256,6 @@ def _served(found: Found) -> None:
     found.cases["serving_time"] = {"gpu": first.gpu or None, "results": [entry]}
 
 
-def _title_of_timeline(head: bytes) -> str | None:
-    from gpuledger.readers.timelines import json_format
-
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    form = json_format(head)
-    listed = _EVENTS in head or _LISTED.match(head)
-    if form != "proton" and not listed and not (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
-        return None
-    return {
-        "kineto": "timeline of torch.profiler (Kineto)",
-        "xla": "timeline of XLA's profiler (JAX)",
-        "proton": "profile of Triton's proton",
-    }[form]
-
-
-def _set_timeline(found: Found, title: str) -> None:
-    found.format, found.content = title, found.size
-    found.cases["kernel_breakdown"] = {"timeline": found.path.name}
-
-
-def _count_kernels(found: Found, packed: int = 1) -> None:
-    """Read a timeline that is not large as a whole; `packed`: how much larger it may be unpacked."""
-    from gpuledger.readers.timelines import read_timeline
-
-    if found.path.stat().st_size > WHOLE_BYTES // packed:
-        return
-    try:
-        timeline = read_timeline(found.path)
-    except InputError:
-        found.cases = {}
-        raise
-    named = {name for name in timeline.devices if name}
-    found.device = named.pop() if len(named) == 1 else ""
-    kernels = timeline.kernels[timeline.kernels["kind"] == "kernel"]
-    launches, names = int(kernels["launches"].sum()), kernels["kernel"].nunique()
-    found.content = (
-        f"{launches:,} launch{'es' * (launches != 1)} of {names:,} kernel{'s' * (names != 1)}, {found.content}"
-    )
-
-
-def _ends_as_json(path: Path) -> bool:
-    with path.open("rb") as handle:
-        handle.seek(max(path.stat().st_size - 64, 0))
-        return handle.read().rstrip().endswith((b"]", b"}"))
-
-
 def _gzip(found: Found) -> None:
     try:
         with gzip.open(found.path) as handle:
@@ -323,9 +266,9 @@ def _gzip(found: Found) -> None:
         return
     if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
         found.format, found.content = "JSON, compressed", found.size
-        if title := _title_of_timeline(head):
-            _set_timeline(found, f"{title}, compressed")
-            _count_kernels(found, packed=20)
+        if title := timeline_files.title_of_json(head):
+            timeline_files.set_timeline(found, f"{title}, compressed")
+            timeline_files.count_kernels(found, packed=20)
     elif _NCU.search(head.decode("utf-8", "replace")):
         _ncu(found)
 
@@ -344,33 +287,6 @@ def _parquet(found: Found) -> None:
     title, found.cases = find_table(columns, found.path.name)
     if title:
         found.format = f"{title} (Parquet)"
-
-
-def _sqlite(found: Found) -> None:
-    import sqlite3
-
-    from gpuledger.readers.timelines.nsys import EXPORT_NVPROF, NVPROF
-
-    found.format = "SQLite"
-    try:
-        connection = sqlite3.connect(f"{found.path.resolve().as_uri()}?mode=ro", uri=True)
-        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
-        names = {name for (name,) in connection.execute(query)}
-        connection.close()
-    except sqlite3.Error as error:
-        found.problems.append(f"it cannot be read ({error})")
-        return
-    if any(name.startswith("rocpd_kernel_dispatch") for name in names):
-        _set_timeline(found, "rocprofv3 database (rocpd)")
-        _count_kernels(found)
-    elif NVPROF in names:
-        found.format, found.problems = "database of nvprof", [f"it is not read; {EXPORT_NVPROF}"]
-    elif "StringIds" in names or any(name.startswith("CUPTI_") for name in names):
-        _set_timeline(found, "Nsight Systems export (SQLite)")
-        if not names & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
-            found.problems, found.cases = ["it holds no kernels: record with nsys profile --trace cuda"], {}
-        else:
-            _count_kernels(found)
 
 
 def _data_sheets(found: Found) -> None:

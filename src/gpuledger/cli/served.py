@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuledger.cli.options import chosen_gpus, gpu_file_option, number
+from gpuledger.cli.options import chosen_gpus, count, gpu_file_option
 from gpuledger.cli.terminal import json_option, print_json, print_table, say
 from gpuledger.errors import InputError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: Options for the degrees of parallelism.
-_DEGREES = {"tensor": "--tp", "pipeline": "--pp", "replicas": "--dp", "expert": "--ep"}
+_DEGREES = {"tensor": "tp", "pipeline": "pp", "replicas": "dp", "expert": "ep"}
 _REMEDIES = {"engine": "add --engine vllm, sglang or trtllm", "tensor": "add --tp"}
 #: Columns of the table, and the keys of --json.
 _COLUMNS = {
@@ -38,10 +38,10 @@ _COLUMNS = {
     "--precision", type=click.Choice(["fp8", "fp8_block", "nvfp4"]), help="Of the weights, if the checkpoint is not."
 )
 @click.option("--cache", type=click.Choice(["fp8"]), help="The cache's number format, if not the checkpoint's.")
-@click.option("--tp", help="GPUs that share each matrix (vLLM does not write it down).")
-@click.option("--pp", help="Pipeline stages.")
-@click.option("--dp", help="Replicas of the attention, which share the requests.")
-@click.option("--ep", help="GPUs that the experts are spread over.")
+@count("--tp", help="GPUs that share each matrix (vLLM does not write it down).")
+@count("--pp", help="Pipeline stages.")
+@count("--dp", help="Replicas of the attention, which share the requests.")
+@count("--ep", help="GPUs that the experts are spread over.")
 @json_option
 def served(
     results: tuple[Path, ...],
@@ -52,7 +52,7 @@ def served(
     precision: str | None,
     cache: str | None,
     as_json: bool,
-    **degrees: str | None,
+    **degrees: int | None,
 ) -> None:
     """Compare the time per output token in RESULTS, what vllm bench serve or sglang.bench_serving wrote or printed,
     rows of InferenceX, or folders of these, with what the kernels of such steps are predicted to take: decoding, and
@@ -69,8 +69,7 @@ def served(
         raise InputError("command line", "--gpu", "several GPUs", "name the one that the server ran on")
     said = {"engine": engine, "model": model, "precision": precision, "cache": cache}
     stated = {name: value for name, value in said.items() if value}
-    given = zip(_DEGREES, (degrees[option.removeprefix("--")] for option in _DEGREES.values()), strict=True)
-    stated["parallel"] = {name: number(text, _DEGREES[name]) for name, text in given if text}
+    stated["parallel"] = {name: degrees[option] for name, option in _DEGREES.items() if degrees[option]}
     runs = table_of([run for path in results for run in runs_on(chosen, path)], stated, ("command line", ""), _REMEDIES)
     found = predict_table(runs, chosen, None, (results[0], ""))
     data = found.data

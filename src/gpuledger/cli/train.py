@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuledger.cli.options import MAX_ROWS, check_count, chosen_gpus, gpu_file_option, number, numbers
+from gpuledger.cli.options import MAX_ROWS, check_count, count, counts, gpu_file_option, needed_gpus
 from gpuledger.cli.terminal import json_option, print_json, print_table, say, three_digits
 from gpuledger.errors import InputError
 
@@ -43,10 +43,10 @@ _PARTS = {
 @click.argument("config")
 @click.option("--gpu", "gpu_ids", multiple=True, help="GPU (see gpuledger gpus); several: a100,h100-sxm.")
 @gpu_file_option
-@click.option("--gpus", default="8", show_default=True, help="GPUs that share all state; several: 8,16,64.")
-@click.option("--sequence", default="2048", show_default=True, help="Tokens of a sequence; several: 2048,8192.")
-@click.option("--micro-batch", default="1", show_default=True, help="Sequences of a pass on each GPU; several: 1,2,4.")
-@click.option("--accumulation", default="1", show_default=True, help="Passes of a step.")
+@counts("--gpus", default="8", show_default=True, help="GPUs that share all state; several: 8,16,64.")
+@counts("--sequence", default="2048", show_default=True, help="Tokens of a sequence; several: 2048,8192.")
+@counts("--micro-batch", default="1", show_default=True, help="Sequences of a pass on each GPU; several: 1,2,4.")
+@count("--accumulation", default="1", show_default=True, help="Passes of a step.")
 @click.option("--recompute", is_flag=True, help="Layers keep their input only (activation checkpointing).")
 @click.option("--precision", type=click.Choice(["bf16", "fp8"]), default="bf16", help="Of the layers' products.")
 @click.option(
@@ -61,10 +61,10 @@ def train(
     config: str,
     gpu_ids: tuple[str, ...],
     gpu_file: Path | None,
-    gpus: str,
-    sequence: str,
-    micro_batch: str,
-    accumulation: str,
+    gpus: list[int],
+    sequence: list[int],
+    micro_batch: list[int],
+    accumulation: int,
     recompute: bool,
     precision: str,
     gathered: str,
@@ -82,20 +82,16 @@ def train(
 
     if network is not None and not 0 < network < 1e6:
         raise InputError("command line", "--network", f"{network} is out of range", "give Gbit/s, such as 3200")
-    chosen = chosen_gpus(gpu_ids, gpu_file)
-    if not chosen:
-        raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h100-sxm (gpuledger gpus)")
-    lists = numbers(gpus, "--gpus"), numbers(sequence, "--sequence"), numbers(micro_batch, "--micro-batch")
-    check_count(len(chosen) * len(lists[0]) * len(lists[1]) * len(lists[2]), MAX_ROWS // 100)
-    passes, rate = number(accumulation, "--accumulation"), (network or 0.0) * 1e9 / 8
+    chosen = needed_gpus(gpu_ids, gpu_file)
+    check_count(len(chosen) * len(gpus) * len(sequence) * len(micro_batch), MAX_ROWS // 100)
     model = read_model(config)
-    _check_lengths(model, lists[1])
-    formats = recompute, precision, gathered, rate
+    _check_lengths(model, sequence)
+    formats = recompute, precision, gathered, (network or 0.0) * 1e9 / 8
     parts = []
     for gpu in chosen:
         runs = [
-            TrainingRun(model, gpu, length, batch, passes, devices, *formats)
-            for devices, length, batch in itertools.product(*lists)
+            TrainingRun(model, gpu, length, batch, accumulation, devices, *formats)
+            for devices, length, batch in itertools.product(gpus, sequence, micro_batch)
         ]
         parts.append((runs, _table(runs, gpu)))
     if as_json:

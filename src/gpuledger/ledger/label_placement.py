@@ -161,11 +161,7 @@ class _Place:
 
 
 def _choices(
-    text: str,
-    mark: tuple[np.ndarray, float],
-    size: tuple[float, float],
-    scale: float,
-    drawn: _Drawn,
+    text: str, mark: tuple[np.ndarray, float], size: tuple[float, float], scale: float, drawn: _Drawn
 ) -> list[_Place]:
     """Return the places for a label of this size (pixels) beside a mark of this radius (printer's points), sorted."""
     centre, radius = mark

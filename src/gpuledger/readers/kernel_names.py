@@ -226,16 +226,7 @@ _TENSOR = re.compile(
 _FFMA = re.compile(r"_ffma(?=_|$)")  # multiplies and adds in FP32 units, whatever comes before in the name
 _SIMT = re.compile(r"simt|(?:^|_)sgemm(?=_|$)|gemmSN|gemmk1|gemv|dot_kernel")
 _NO_MATRIX = {
-    "elementwise",
-    "reduce",
-    "split_k_reduce",
-    "copy",
-    "fill",
-    "random",
-    "norm",
-    "softmax",
-    "embedding",
-    "index",
+    *("elementwise", "reduce", "split_k_reduce", "copy", "fill", "random", "norm", "softmax", "embedding", "index"),
 }
 
 

@@ -4,6 +4,7 @@ Column names end with the unit (``latency_ms``), so a wrong unit shows as a wron
 """
 
 import csv
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ import pandas as pd
 from gpuledger import schemas
 from gpuledger.errors import InputError, unreadable, warn
 
+#: Seconds of each unit of time, with either sign for micro.
+SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
+_TIME = re.compile(rf"\s*(\d+(?:\.\d*)?|\.\d+)\s*({'|'.join(SECONDS)})\s*", re.ASCII)
 #: Columns that a table may have: the time for reading grows with the square of repeated ones.
 MOST_COLUMNS = 2000
 
@@ -31,6 +35,12 @@ class Column:
     minimum: float = -np.inf
     maximum: float = np.inf
     optional: bool = False  # the column may be absent, and its cells may be empty
+
+
+def seconds_of(text: str) -> float:
+    """Return a time that is written with its unit (s), as ``30ms``; NaN if it is none."""
+    match = _TIME.fullmatch(text)
+    return float(match[1]) * SECONDS[match[2]] if match else np.nan
 
 
 def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = ()) -> pd.DataFrame:

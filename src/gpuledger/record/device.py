@@ -22,21 +22,10 @@ LOG = logging.getLogger("gpuledger")
 IDENTITY = ("name", "compute_cap", "driver_version", "memory.total")
 #: Further fields that are recorded if the driver reports them: clocks in MHz, power in W.
 STATE = (
-    "clocks.max.sm",
-    "clocks.max.memory",
-    "clocks.default_applications.graphics",
-    "clocks.default_applications.memory",
-    "clocks.current.sm",
-    "clocks.current.memory",
-    "power.limit",
-    "power.default_limit",
-    "power.max_limit",
-    "ecc.mode.current",
-    "mig.mode.current",
-    "persistence_mode",
-    "compute_mode",
-    "pstate",
-    "temperature.gpu",
+    *("clocks.max.sm", "clocks.max.memory", "clocks.default_applications.graphics"),
+    *("clocks.default_applications.memory", "clocks.current.sm", "clocks.current.memory", "power.limit"),
+    *("power.default_limit", "power.max_limit", "ecc.mode.current", "mig.mode.current", "persistence_mode"),
+    *("compute_mode", "pstate", "temperature.gpu"),
 )
 _SECONDS = 30
 _CHECK = "check the driver with nvidia-smi, or set gpu: off in config/config.yaml"

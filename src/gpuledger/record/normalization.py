@@ -353,11 +353,7 @@ class Bench:
         return found
 
     def _fastest(
-        self,
-        launches: dict[str, Launcher],
-        cache: str,
-        x: DeviceArray,
-        capture: Capture = capture_graph,
+        self, launches: dict[str, Launcher], cache: str, x: DeviceArray, capture: Capture = capture_graph
     ) -> tuple[str, Timing]:
         """Time every configuration briefly, and the fastest one thoroughly."""
         sets = rotation(2 * x.nbytes, self.device.l2_bytes) if cache == "cold" else 1

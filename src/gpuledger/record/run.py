@@ -70,39 +70,26 @@ def record_parts(
                 recording.leave_out(name, "; ".join(lack))
                 LOG.info("%s is left out: %s", name, lack[0])
                 continue
-            begun = time.monotonic()
-            try:
-                versions, counted = tools.used(part.needs), None
-                if "ncu" in part.needs:
-                    counted = ncu = ncu or _find_ncu()
-                    if isinstance(ncu, InputError):
-                        raise ncu
-                    versions["ncu"] = ncu.version
-                control, more = control or profiler.Control(), (options or {}).get(name, {})
-                now = RecordingSession(recording, found, python, versions, control, counted, more)
-                (_record_apart if part.own_process else _record_part)(now, part)
+            begun, more = time.monotonic(), (options or {}).get(name, {})
+            if "ncu" in part.needs:
+                ncu = ncu or _find_ncu()
+            now = RecordingSession(recording, found, python, {}, control or profiler.Control(), options=more)
+            error = _try_part(now, part, tools, ncu)
+            took[name] = time.monotonic() - begun
+            if error is None:
                 LOG.info("%s: recorded", name)
-            except KeyboardInterrupt:
-                recording.pause()
-                raise
-            except Exception as error:
-                if not isinstance(error, (OutOfTimeError, InputError)):  # a mistake here must not cost the other parts
-                    LOG.exception("%s", name)
-                    error = InputError("gpuledger", name, f"{type(error).__name__}: {error}", "report it")
-                if isinstance(error, OutOfTimeError) or recording.is_over():
-                    late.append(name)
-                    recording.leave_out(name, "there was no time for all of it; record again to resume")
-                    LOG.warning("%s, planned for %.1f min: no time is left for all of it", name, part.seconds / 60)
-                    continue
-                if not keep_going:
-                    raise error
+            elif isinstance(error, OutOfTimeError) or recording.is_over():
+                late.append(name)
+                recording.leave_out(name, "there was no time for all of it; record again to resume")
+                LOG.warning("%s, planned for %.1f min: no time is left for all of it", name, part.seconds / 60)
+            elif not keep_going:
+                raise error
+            else:
                 if failures.denies_counters(error.problem):  # so other parts do not spend the GPU's time to hear it
                     ncu = InputError("ncu", "", error.problem, error.remedy)
                 failed[name] = error
                 recording.leave_out(name, f"{error.problem}; {error.remedy}")
                 LOG.error("%s is left out: %s", name, error)
-            finally:
-                took[name] = time.monotonic() - begun
         recording.write_dataset()
         LOG.info("took %.0f s: %s", sum(took.values()), ", ".join(f"{name} {s:.0f}" for name, s in took.items()))
         if late:
@@ -115,6 +102,28 @@ def _find_ncu() -> profiler.Ncu | InputError:
         return profiler.find_ncu()
     except InputError as error:
         return error
+
+
+def _try_part(
+    now: RecordingSession, part: Part, tools: session.Tools, ncu: profiler.Ncu | InputError | None
+) -> InputError | OutOfTimeError | None:
+    """Record a part with the tools that it needs; return why it could not be recorded."""
+    try:
+        now.tools = tools.used(part.needs)
+        if "ncu" in part.needs:
+            if isinstance(ncu, InputError):
+                raise ncu
+            now.ncu, now.tools["ncu"] = ncu, ncu.version
+        (_record_apart if part.own_process else _record_part)(now, part)
+    except KeyboardInterrupt:
+        now.recording.pause()
+        raise
+    except (InputError, OutOfTimeError) as error:
+        return error
+    except Exception as error:  # a mistake here must not cost the other parts
+        LOG.exception("%s", part.name)
+        return InputError("gpuledger", part.name, f"{type(error).__name__}: {error}", "report it")
+    return None
 
 
 def _record_part(now: RecordingSession, part: Part) -> None:

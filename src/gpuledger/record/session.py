@@ -23,11 +23,7 @@ from gpuledger.record.recording import Recording, hash_sources, key_of
 SOURCE = Path(__file__).resolve().parents[2]
 _WORKLOADS = Path(__file__).with_name("workloads")
 #: Modules that a workload imports and that its numbers therefore depend on.
-_SHARED = {
-    "toy_network": ("profiling",),
-    "gpt2": ("transformer", "profiling"),
-    "llama": ("transformer", "profiling"),
-}
+_SHARED = {"toy_network": ("profiling",), "gpt2": ("transformer", "profiling"), "llama": ("transformer", "profiling")}
 #: Between asking a part to end and ending it (s).
 _GRACE_S = 20
 #: Keeps libraries from replacing fp32 by TF32, and the driver from having the host wait for every launch: it would then
@@ -122,12 +118,7 @@ class RecordingSession:
 
     def about(self, **more: Any) -> dict[str, Any]:
         """Provenance of a part that is recorded now."""
-        return {
-            "date": datetime.now(UTC).date().isoformat(),
-            "state": describe_state(),
-            **self._made_with(),
-            **more,
-        }
+        return {"date": datetime.now(UTC).date().isoformat(), "state": describe_state(), **self._made_with(), **more}
 
     def _made_with(self) -> dict[str, Any]:
         control = vars(self.control) if self.ncu else None

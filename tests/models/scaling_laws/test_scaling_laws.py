@@ -115,7 +115,7 @@ def test_too_few_sizes_are_never_guessed(count):
     found = fit(n, 2 * n + 3)
     assert (found.law, found.formula, found.points) == ("undetermined", "not enough points", count)
     assert np.isnan(found.predict([1.0, 2.0])[0]).all()
-    row = fit_many(pd.DataFrame({"k": "a", "n": n, "value": 2 * n + 3}), "k", "n", "value")
+    row = fit_many(pd.DataFrame({"k": "a", "n": n, "value": 2 * n + 3}), "k", "n")
     assert list(row["law"]) == ["undetermined"] * (count > 0)
 
 
@@ -209,7 +209,7 @@ def test_many_series_are_fitted_as_each_alone():
         y = y * (1 + (0.01 if index in (2, 3) else 0) * random.standard_normal(points))
         parts.append(pd.DataFrame({"kernel": f"k{index % 3}", "metric": f"m{index}", "seq_len": x, "value": y}))
     frame = pd.concat(parts).sample(frac=1, random_state=1)
-    found = fit_many(frame, ["kernel", "metric"], "seq_len", "value")
+    found = fit_many(frame, ["kernel", "metric"], "seq_len")
     assert list(found["metric"]) == ["m0", "m3", "m1", "m4", "m2", "m5"]
     for row in found.itertuples():
         one = frame[frame["metric"] == row.metric]
@@ -235,7 +235,7 @@ def test_what_is_no_series_is_refused(x, y, said):
 
 def test_a_missing_column_is_named():
     with pytest.raises(ValueError, match="no column 'metric'; the table has n, value"):
-        fit_many(pd.DataFrame({"n": [1.0], "value": [1.0]}), ["metric"], "n", "value")
+        fit_many(pd.DataFrame({"n": [1.0], "value": [1.0]}), ["metric"], "n")
     with pytest.raises(ValueError, match="sizes must be positive"):
         fit(SEQ_LEN, SEQ_LEN).predict(-1)
     with pytest.raises(ValueError, match="not a probability"):
@@ -327,7 +327,7 @@ def test_formulas_have_the_digits_that_their_errors_support(kernel, formula):
     found = fit(SEQ_LEN, SECTORS[kernel], "seq_len")
     assert found.formula == formula
     table = pd.DataFrame({"k": kernel, "seq_len": SEQ_LEN, "value": SECTORS[kernel]})
-    assert fit_many(table, "k", "seq_len", "value")["formula"].tolist() == [formula]
+    assert fit_many(table, "k", "seq_len")["formula"].tolist() == [formula]
     assert float(f"{found.coefficients['a']:.6g}") == found.coefficients["a"]
 
 
@@ -363,7 +363,7 @@ def test_rounding_of_small_counts_hides_no_law(counts, law):
     found = fit(SEQ_LEN, counts)
     assert found.law == law
     table = pd.DataFrame({"k": "a", "n": SEQ_LEN, "value": counts})
-    assert fit_many(table, "k", "n", "value")["law"].tolist() == [law]
+    assert fit_many(table, "k", "n")["law"].tolist() == [law]
 
 
 def test_numbers_whose_squares_overflow_are_refused():

@@ -64,12 +64,7 @@ def test_a_selection_takes_in_its_scores():
     assert found["l2_s"][0] > 0 == found["compute_s"][0]
 
 
-@given(
-    st.sampled_from(list(sparse_law.CHOICES)),
-    st.integers(1, 2**17),
-    st.integers(1, 2**20),
-    st.integers(1, 128),
-)
+@given(st.sampled_from(list(sparse_law.CHOICES)), st.integers(1, 2**17), st.integers(1, 2**20), st.integers(1, 128))
 def test_more_tokens_and_keys_never_take_less(operation, tokens, keys, heads):
     for start in sparse_law.starts(operation):
         more = {"tokens": [tokens, tokens + 1, tokens], "keys": [keys, keys, keys + 1], "places": 2**21}

@@ -70,11 +70,8 @@ def test_tiles_follow_the_host_code(pattern, gpu, shape, expected):
 
 def test_names_say_whose_rules_hold():
     names = (
-        "vllm_vit_flash_attn_fa2 64",
-        "flash_attention_v3 72",
-        "vllm_vit_flash_attn_fa4",
-        "triton 80",
-        "torch_flow",
+        *("vllm_vit_flash_attn_fa2 64", "flash_attention_v3 72"),
+        *("vllm_vit_flash_attn_fa4", "triton 80", "torch_flow"),
     )
     assert [encoder_tiles.pattern_of(name) for name in names] == ["flash 2", "flash 3", "flash 4", "triton", "fixed"]
     assert len(encoder_law.starts([encoder_law.START] * 6, "torch_flow 64")) == 6

@@ -514,13 +514,7 @@ def test_every_shipped_constant_is_within_its_meaning():
 @pytest.mark.parametrize("gpu", ["b200", "gb200", "b300", "gb300"])
 @pytest.mark.parametrize(
     ("kind", "precision"),
-    [
-        ("gemm", "fp4"),
-        ("prefill", "bf16/bf16"),
-        ("decode", "bf16/fp8"),
-        ("moe", "nvfp4"),
-        ("collective", "all_reduce"),
-    ],
+    [("gemm", "fp4"), ("prefill", "bf16/bf16"), ("decode", "bf16/fp8"), ("moe", "nvfp4"), ("collective", "all_reduce")],
 )
 def test_data_centre_blackwell_has_constants_of_its_own(gpu, kind, precision):
     for engine in ("trtllm", "vllm", "sglang"):

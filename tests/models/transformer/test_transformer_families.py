@@ -12,7 +12,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from test_transformer_models import GEMMA3_4B, PHI4_MINI, QWEN15_MOE
-from transformer_counts import check_products
+from transformer_counts import check_products, sizes
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.models.time_model.step import predict
@@ -37,11 +37,10 @@ V4_PRO = {
 GEMMA4_26B = {
     "model_type": "gemma4",
     "text_config": {
-        **{"model_type": "gemma4_text", "hidden_size": 2816, "intermediate_size": 2112, "num_hidden_layers": 30},
-        **{"num_attention_heads": 16, "num_key_value_heads": 8, "num_global_key_value_heads": 2, "head_dim": 256},
-        **{"global_head_dim": 512, "attention_k_eq_v": True, "sliding_window": 1024, "vocab_size": 262144},
-        **{"enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704},
-        **{"final_logit_softcapping": 30.0, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+        **sizes("gemma4_text", 2816, 30, 16, 8, 2112, 262144, num_global_key_value_heads=2, head_dim=256),
+        **{"global_head_dim": 512, "attention_k_eq_v": True, "sliding_window": 1024, "enable_moe_block": True},
+        **{"num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704, "final_logit_softcapping": 30.0},
+        **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
         "layer_types": [f"{'full' if i % 6 == 5 else 'sliding'}_attention" for i in range(30)],
         "rope_parameters": {"full_attention": {"partial_rotary_factor": 0.25}, "sliding_attention": {}},
     },
@@ -61,44 +60,37 @@ GEMMA4_31B = {
 GEMMA4_E2B = {
     "model_type": "gemma4",
     "text_config": {
-        **{"model_type": "gemma4_text", "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35},
-        **{"num_attention_heads": 8, "num_key_value_heads": 1, "num_global_key_value_heads": None, "head_dim": 256},
-        **{"global_head_dim": 512, "attention_k_eq_v": False, "sliding_window": 512, "vocab_size": 262144},
-        **{"enable_moe_block": False, "final_logit_softcapping": 30.0, "hidden_size_per_layer_input": 256},
-        **{"num_kv_shared_layers": 20, "use_double_wide_mlp": True, "vocab_size_per_layer_input": 262144},
+        **sizes("gemma4_text", 1536, 35, 8, 1, 6144, 262144, num_global_key_value_heads=None, head_dim=256),
+        **{"global_head_dim": 512, "attention_k_eq_v": False, "sliding_window": 512, "enable_moe_block": False},
+        **{"final_logit_softcapping": 30.0, "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 20},
+        **{"use_double_wide_mlp": True, "vocab_size_per_layer_input": 262144},
         "layer_types": [f"{'full' if i % 5 == 4 else 'sliding'}_attention" for i in range(35)],
     },
 }
 GRANITE_8B = {
-    **{"model_type": "granite", "hidden_size": 4096, "intermediate_size": 12800, "num_hidden_layers": 40},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 49159, "tie_word_embeddings": True},
-    **{"attention_multiplier": 0.0078125, "embedding_multiplier": 12.0, "logits_scaling": 16.0},
-    **{"residual_multiplier": 0.22, "attention_bias": False, "mlp_bias": False},
+    **sizes("granite", 4096, 40, 32, 8, 12800, 49159, tie_word_embeddings=True, attention_multiplier=0.0078125),
+    **{"embedding_multiplier": 12.0, "logits_scaling": 16.0, "residual_multiplier": 0.22, "attention_bias": False},
+    "mlp_bias": False,
 }
 SMOLLM3 = {
-    **{"model_type": "smollm3", "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
-    **{"num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 128256, "no_rope_layer_interval": 4},
-    **{"no_rope_layers": [1, 1, 1, 0] * 9, "layer_types": ["full_attention"] * 36, "use_sliding_window": False},
+    **sizes("smollm3", 2048, 36, 16, 4, 11008, 128256, no_rope_layer_interval=4, no_rope_layers=[1, 1, 1, 0] * 9),
+    **{"layer_types": ["full_attention"] * 36, "use_sliding_window": False},
 }
 DOTS1 = {
-    **{"model_type": "dots1", "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 62},
-    **{"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 152064, "n_routed_experts": 128},
-    **{"n_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "first_k_dense_replace": 1},
-    **{"moe_layer_freq": 1, "scoring_func": "noaux_tc", "n_group": 1, "topk_group": 1, "attention_bias": False},
+    **sizes("dots1", 4096, 62, 32, 32, 10944, 152064, n_routed_experts=128, n_shared_experts=2, num_experts_per_tok=6),
+    **{"moe_intermediate_size": 1408, "first_k_dense_replace": 1, "moe_layer_freq": 1, "scoring_func": "noaux_tc"},
+    **{"n_group": 1, "topk_group": 1, "attention_bias": False},
 }
 PHI35_MOE = {
-    **{"model_type": "phimoe", "hidden_size": 4096, "intermediate_size": 6400, "num_hidden_layers": 32},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32064, "num_local_experts": 16},
-    **{"num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True, "sliding_window": 131072},
-    **{"max_position_embeddings": 131072, "router_jitter_noise": 0.01},
+    **sizes("phimoe", 4096, 32, 32, 8, 6400, 32064, num_local_experts=16, num_experts_per_tok=2, attention_bias=True),
+    **{"lm_head_bias": True, "sliding_window": 131072, "max_position_embeddings": 131072, "router_jitter_noise": 0.01},
 }
 SPARSE = [0] * 3 + [1] * 57
 MINIMAX_M3 = {
-    **{"model_type": "minimax_m3", "hidden_size": 6144, "intermediate_size": 3072, "num_hidden_layers": 60},
-    **{"dense_intermediate_size": 12288, "shared_intermediate_size": 3072, "n_shared_experts": 1, "head_dim": 128},
-    **{"num_attention_heads": 64, "num_key_value_heads": 4, "rotary_dim": 64, "partial_rotary_factor": 0.5},
-    **{"num_local_experts": 128, "num_experts_per_tok": 4, "vocab_size": 200064, "moe_layer_freq": SPARSE},
-    **{"use_routing_bias": True, "hidden_act": "swigluoai", "qk_norm_type": "per_head", "use_qk_norm": True},
+    **sizes("minimax_m3", 6144, 60, 64, 4, 3072, 200064, dense_intermediate_size=12288, shared_intermediate_size=3072),
+    **{"n_shared_experts": 1, "head_dim": 128, "rotary_dim": 64, "partial_rotary_factor": 0.5},
+    **{"num_local_experts": 128, "num_experts_per_tok": 4, "moe_layer_freq": SPARSE, "use_routing_bias": True},
+    **{"hidden_act": "swigluoai", "qk_norm_type": "per_head", "use_qk_norm": True},
     "sparse_attention_config": {
         **{"use_sparse_attention": True, "sparse_index_dim": 128, "sparse_num_index_heads": 4},
         **{"sparse_block_size": 128, "sparse_topk_blocks": 16, "sparse_score_type": "max", "sparse_local_block": 1},
@@ -106,19 +98,17 @@ MINIMAX_M3 = {
     },
 }
 MIMO_V2 = {
-    **{"model_type": "mimo_v2_flash", "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48},
-    **{"num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128, "vocab_size": 152576},
-    **{"swa_num_attention_heads": 64, "swa_num_key_value_heads": 8, "swa_head_dim": 192, "swa_v_head_dim": 128},
+    **sizes("mimo_v2_flash", 4096, 48, 64, 4, 16384, 152576, head_dim=192, v_head_dim=128, swa_num_attention_heads=64),
+    **{"swa_num_key_value_heads": 8, "swa_head_dim": 192, "swa_v_head_dim": 128},
     **{"hybrid_layer_pattern": [int(i > 0 and i % 6 != 5) for i in range(48)], "moe_layer_freq": [0] + [1] * 47},
     **{"moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": None, "num_experts_per_tok": 8},
     **{"sliding_window": 128, "sliding_window_size": 128, "partial_rotary_factor": 0.334, "topk_method": "noaux_tc"},
     **{"add_swa_attention_sink_bias": True, "add_full_attention_sink_bias": False, "attention_value_scale": 0.707},
 }
 STEP37 = {
-    **{"model_type": "step3p7", "hidden_size": 4096, "intermediate_size": 11264, "num_hidden_layers": 45},
-    **{"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128896},
-    **{"sliding_window": 512, "first_k_dense_replace": 3, "num_experts": 288, "num_experts_per_tok": 8},
-    **{"moe_intermediate_size": 1280, "share_expert_dim": 1280, "n_shared_experts": 1, "use_moe_router_bias": True},
+    **sizes("step3p7", 4096, 45, 64, 8, 11264, 128896, head_dim=128, sliding_window=512, first_k_dense_replace=3),
+    **{"num_experts": 288, "num_experts_per_tok": 8, "moe_intermediate_size": 1280, "share_expert_dim": 1280},
+    **{"n_shared_experts": 1, "use_moe_router_bias": True},
     "layer_types": [f"{'sliding' if i % 4 else 'full'}_attention" for i in range(45)],
 }
 # Of the hub, with a part in front and other names of the same sizes.
@@ -139,13 +129,12 @@ STEP37_HUB = {
 KIMI_K3 = {
     "model_type": "kimi_k3",
     "text_config": {
-        **{"model_type": "kimi_linear", "hidden_size": 7168, "intermediate_size": 33792, "num_hidden_layers": 93},
-        **{"num_attention_heads": 96, "num_key_value_heads": 96, "q_lora_rank": 1536, "kv_lora_rank": 512},
+        **sizes("kimi_linear", 7168, 93, 96, 96, 33792, 163840, q_lora_rank=1536, kv_lora_rank=512),
         **{"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "mla_use_nope": True},
         **{"mla_use_output_gate": True, "num_experts": 896, "num_experts_per_token": 16, "num_shared_experts": 2},
         **{"moe_intermediate_size": 3072, "routed_expert_hidden_size": 3584, "latent_moe_use_norm": True},
         **{"first_k_dense_replace": 1, "moe_layer_freq": 1, "attn_res_block_size": 12, "hidden_act": "situ"},
-        **{"vocab_size": 163840, "topk_method": "noaux_tc"},
+        "topk_method": "noaux_tc",
         "linear_attn_config": {
             **{"head_dim": 128, "num_heads": 96, "short_conv_kernel_size": 4, "use_full_rank_gate": True},
             "full_attn_layers": [*range(4, 93, 4), 93],
@@ -160,10 +149,8 @@ KIMI_K3 = {
                 }
             },
             "ignore": [
-                "re:.*self_attn.*",
-                "re:.*shared_experts.*",
-                "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
-                "lm_head",
+                *("re:.*self_attn.*", "re:.*shared_experts.*"),
+                *("re:.*mlp\\.(gate|up|gate_up|down)_proj.*", "lm_head"),
             ],
         },
     },
@@ -171,11 +158,10 @@ KIMI_K3 = {
     **{"media_placeholder_token_id": 163605, "image_placeholder": "<|x|>"},
 }
 KIMI_LINEAR = {
-    **{"model_type": "kimi_linear", "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 27},
-    **{"num_attention_heads": 32, "num_key_value_heads": 32, "q_lora_rank": None, "kv_lora_rank": 512},
-    **{"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "mla_use_nope": True, "num_experts": 256},
-    **{"num_experts_per_token": 8, "num_shared_experts": 1, "moe_intermediate_size": 1024, "vocab_size": 163840},
-    **{"first_k_dense_replace": 1, "moe_layer_freq": 1, "moe_router_activation_func": "sigmoid"},
+    **sizes("kimi_linear", 2304, 27, 32, 32, 9216, 163840, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128),
+    **{"qk_rope_head_dim": 64, "v_head_dim": 128, "mla_use_nope": True, "num_experts": 256, "num_experts_per_token": 8},
+    **{"num_shared_experts": 1, "moe_intermediate_size": 1024, "first_k_dense_replace": 1, "moe_layer_freq": 1},
+    "moe_router_activation_func": "sigmoid",
     "linear_attn_config": {
         **{"head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4},
         "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
@@ -184,8 +170,7 @@ KIMI_LINEAR = {
 }
 # nvidia/Llama-3_3-Nemotron-Super-49B-v1: blocks of 80 layers as (attention, multiple of the width), in any order.
 NEMOTRON_NAS = {
-    **{"model_type": "nemotron-nas", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64},
-    **{"vocab_size": 128256, "num_key_value_heads": None, "intermediate_size": None},
+    **sizes("nemotron-nas", 8192, 80, 64, None, None, 128256),
     "block_configs": [
         {
             "attention": {
@@ -295,10 +280,7 @@ def test_the_tensors_of_deepseek_v4_pro(config):
     rest = model.parameters - 61 * experts
     mtp = model.vectors(one) + sum(linear.parameters for linear in one.linears(7168)) - experts
     assert (62 * experts * (1 / 2 + 1 / 32) + rest + mtp) / 1e9 == pytest.approx(862, rel=0.001)
-    assert model.layers[0].formats == (
-        ("expert_down_proj", "mxfp4", "fp8"),
-        ("expert_gate_up_proj", "mxfp4", "fp8"),
-    )
+    assert model.layers[0].formats == (("expert_down_proj", "mxfp4", "fp8"), ("expert_gate_up_proj", "mxfp4", "fp8"))
     assert model.precision_of(model.layers[0]).math_of("expert_down_proj") == "fp8"
     # Another cache does not change how weights are stored, other weights do.
     for changed, weights in (({"cache": "fp8"}, "mxfp4"), ({"weights": "fp8"}, "fp8")):
@@ -373,7 +355,7 @@ def test_blocks_of_keys_are_selected_per_head(config):
 def test_layers_with_a_window_have_other_heads(config):
     step = read_model(config(STEP37_HUB))
     assert [(g.attention.heads, g.attention.window, g.attention.rotary_dim) for g in step.layers] == [
-        *((64, None, 64), (96, 512, 128), (96, 512, 128), (64, None, 64)),
+        *((64, None, 64), (96, 512, 128), (96, 512, 128), (64, None, 64))
     ]
     with pytest.warns(InputWarning, match="attention_other_setting: it is missing; 96 query heads"):
         read_model(config(STEP37))
@@ -472,10 +454,7 @@ FALCON_40B = {
     **{**FALCON_7B, "hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128},
     **{"num_kv_heads": 8, "new_decoder_architecture": True},
 }
-COMMAND_R = {
-    **{"model_type": "cohere", "hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40},
-    **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 256000, "logit_scale": 0.0625},
-}
+COMMAND_R = sizes("cohere", 8192, 40, 64, 64, 22528, 256000, logit_scale=0.0625)
 COMMAND_R_PLUS = {
     **{**COMMAND_R, "hidden_size": 12288, "intermediate_size": 33792, "num_hidden_layers": 64},
     **{"num_attention_heads": 96, "num_key_value_heads": 8, "use_qk_norm": True},
@@ -509,10 +488,7 @@ def test_blocks_side_by_side_share_a_sum(config, name):
         assert launches(kernels(model, decode(10), Parallel(tensor=2)), "all_reduce") == count + 1
 
 
-LLAMA = {
-    **{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256},
-}
+LLAMA = sizes("llama", 2048, 16, 32, 8, 8192, 128256)
 
 
 def test_mixed_precision_names_every_module(config):

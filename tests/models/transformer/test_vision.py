@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformer_counts import sizes
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.choice import encoder_candidates
@@ -19,49 +20,32 @@ from gpuledger.models.transformer.vision_kernels import VISION
 from gpuledger.readers.gpus import find_gpu
 
 H100 = find_gpu("h100-sxm")
-QWEN2 = {
-    **{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28},
-    **{"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False},
-}
-QWEN3 = {
-    **{"model_type": "qwen3_vl_text", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936},
-}
+QWEN2 = sizes("qwen2", 3584, 28, 28, 4, 18944, 152064, tie_word_embeddings=False)
+QWEN3 = sizes("qwen3_vl_text", 4096, 36, 32, 8, 12288, 151936, head_dim=128)
 QWEN35 = {
-    **{"model_type": "qwen3_5_text", "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64},
-    **{"num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320},
-    **{"linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16},
-    **{"linear_num_value_heads": 48, "linear_value_head_dim": 128, "full_attention_interval": 4},
-    **{"attn_output_gate": True, "rope_parameters": {"partial_rotary_factor": 0.25}},
+    **sizes("qwen3_5_text", 5120, 64, 24, 4, 17408, 248320, head_dim=256, linear_conv_kernel_dim=4),
+    **{"linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 48},
+    **{"linear_value_head_dim": 128, "full_attention_interval": 4, "attn_output_gate": True},
+    "rope_parameters": {"partial_rotary_factor": 0.25},
 }
 GEMMA3 = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
 GEMMA4 = {
-    **{"model_type": "gemma4_text", "hidden_size": 5376, "intermediate_size": 21504, "num_hidden_layers": 60},
-    **{"num_attention_heads": 32, "num_key_value_heads": 16, "num_global_key_value_heads": 4, "head_dim": 256},
-    **{"global_head_dim": 512, "attention_k_eq_v": True, "sliding_window": 1024, "vocab_size": 262144},
-    **{"final_logit_softcapping": 30.0, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+    **sizes("gemma4_text", 5376, 60, 32, 16, 21504, 262144, num_global_key_value_heads=4, head_dim=256),
+    **{"global_head_dim": 512, "attention_k_eq_v": True, "sliding_window": 1024, "final_logit_softcapping": 30.0},
+    **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
     "layer_types": [f"{'full' if i % 6 == 5 else 'sliding'}_attention" for i in range(60)],
     "rope_parameters": {"full_attention": {"partial_rotary_factor": 0.25}, "sliding_attention": {}},
 }
 LLAMA = {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096}
 LLAMA4 = {
-    **{"model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384},
-    **{"num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128},
-    **{"vocab_size": 202048, "num_experts_per_tok": 1, "num_local_experts": 16, "interleave_moe_layer_step": 1},
+    **sizes("llama4_text", 5120, 48, 40, 8, 8192, 202048, intermediate_size_mlp=16384, head_dim=128),
+    **{"num_experts_per_tok": 1, "num_local_experts": 16, "interleave_moe_layer_step": 1},
 }
-MISTRAL = {
-    **{"model_type": "mistral", "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072},
-    "sliding_window": None,
-}
-GLM4 = {
-    **{"model_type": "glm4v_text", "hidden_size": 4096, "intermediate_size": 13696, "num_hidden_layers": 40},
-    **{"num_attention_heads": 32, "num_key_value_heads": 2, "vocab_size": 151552},
-}
+MISTRAL = sizes("mistral", 5120, 40, 32, 8, 32768, 131072, head_dim=128, sliding_window=None)
+GLM4 = sizes("glm4v_text", 4096, 40, 32, 2, 13696, 151552)
 KIMI = {
-    **{"model_type": "kimi_k2", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61},
-    **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840, "first_k_dense_replace": 1},
-    **{"n_routed_experts": 384, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
+    **sizes("kimi_k2", 7168, 61, 64, 64, 18432, 163840, first_k_dense_replace=1, n_routed_experts=384),
+    **{"num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
 }
 QWEN3_OMNI = {
     **{"model_type": "qwen3_omni_moe_text", "hidden_size": 2048, "intermediate_size": 768, "num_hidden_layers": 48},
@@ -76,10 +60,9 @@ MOONLIGHT = {
     **{"topk_method": "noaux_tc", "n_group": 1, "topk_group": 1, "scoring_func": "sigmoid", "norm_topk_prob": True},
 }
 MINIMAX = {
-    **{"model_type": "minimax_m3", "hidden_size": 6144, "intermediate_size": 3072, "num_hidden_layers": 2},
-    **{"dense_intermediate_size": 12288, "shared_intermediate_size": 3072, "num_attention_heads": 64},
-    **{"num_key_value_heads": 4, "head_dim": 128, "vocab_size": 200064, "num_local_experts": 128},
-    **{"num_experts_per_tok": 4, "n_shared_experts": 1, "moe_layer_freq": [0, 1], "use_qk_norm": True},
+    **sizes("minimax_m3", 6144, 2, 64, 4, 3072, 200064, dense_intermediate_size=12288, shared_intermediate_size=3072),
+    **{"head_dim": 128, "num_local_experts": 128, "num_experts_per_tok": 4, "n_shared_experts": 1},
+    **{"moe_layer_freq": [0, 1], "use_qk_norm": True},
 }
 CLIP = {
     **{"model_type": "clip_vision_model", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24},
@@ -123,7 +106,7 @@ TOWERS = {
         "vision_config": {"depth": 27, "out_hidden_size": 5120},
     },
     "gemma-3-4b": {
-        **{"model_type": "gemma3", "text_config": GEMMA3, "mm_tokens_per_image": 256, "vision_config": SIGLIP},
+        **{"model_type": "gemma3", "text_config": GEMMA3, "mm_tokens_per_image": 256, "vision_config": SIGLIP}
     },
     "gemma-4-31B": {
         **{"model_type": "gemma4", "text_config": GEMMA4, "vision_soft_tokens_per_image": 280},

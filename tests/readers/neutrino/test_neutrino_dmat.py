@@ -94,14 +94,8 @@ GOOD = content([BASE, 0], [(5, [(0, 1), (BASE, 2)]), (3, [(BASE, 4)])])
     [
         (b"", "byte 0: 0 bytes are too short"),
         (GOOD[:10], "byte 10: 10 bytes are too short"),
-        (
-            struct.pack("<2Q", 2**63, 1) + GOOD[16:],
-            ": 9223372036854775808 pages do not fit",
-        ),
-        (
-            struct.pack("<2Q", 2, 2**64 - 1) + GOOD[16:],
-            ": 18446744073709551615 clocks do not fit",
-        ),
+        (struct.pack("<2Q", 2**63, 1) + GOOD[16:], ": 9223372036854775808 pages do not fit"),
+        (struct.pack("<2Q", 2, 2**64 - 1) + GOOD[16:], ": 18446744073709551615 clocks do not fit"),
         (GOOD[:-1], "not a multiple of 4"),
         (GOOD[:-4], "more pages than fit into the file"),
         (GOOD[:-12], "clocks do not fit|more pages"),

@@ -111,7 +111,7 @@ def probe_of(sections):
         tuple(
             neutrino.ProbeMap(f"map{i}", level, records.itemsize, records.shape[2], records.dtype)
             for i, (level, records) in enumerate(sections)
-        ),
+        )
     )
 
 
@@ -255,9 +255,7 @@ def test_saved_slots_are_told_from_both_sentinels():
 )
 def test_a_writer_refuses_what_the_format_does_not_have(path, change):
     usual = {
-        "version": "V3",
-        "grid": (2, 1, 1),
-        "block": (64, 1, 1),
+        **{"version": "V3", "grid": (2, 1, 1), "block": (64, 1, 1)},
         "sections": [("warp", np.zeros((2, 2, 1), BLOCK_SCHED))],
     }
     with pytest.raises(ValueError):

@@ -1,7 +1,6 @@
 """Service-level objectives: which deployment meets them, and which of those makes a token cheapest."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -10,9 +9,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.deployment.passes import Deployment, passes
-
-_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|us|µs)")
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+from gpuledger.readers.tabular import seconds_of
 
 
 @dataclass(frozen=True)
@@ -28,10 +25,10 @@ class Objective:
         found = {}
         for part in text.split(","):
             name, _, value = (piece.strip() for piece in part.partition("="))
-            match = _TIME.fullmatch(value)
-            if name not in ("ttft", "tpot") or not match or not float(match[1]) > 0 or f"{name}_s" in found:
+            time_s = seconds_of(value)
+            if name not in ("ttft", "tpot") or not time_s > 0 or f"{name}_s" in found:
                 raise InputError("command line", place, f"'{part}' is not an objective", "write ttft=1s,tpot=30ms")
-            found[f"{name}_s"] = float(match[1]) * _SECONDS[match[2]]
+            found[f"{name}_s"] = time_s
         return cls(**found)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -91,29 +92,7 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         ``excess_slices``, ``excess_epilogue``) and ``explanation``. Counts are Int64, ``<NA>`` where not
         predicted.
     """
-    parsed = {name: parse(name) for name in launches["kernel"].unique()}
-    facts = [parsed[name] for name in launches["kernel"]]
-    named = [bool(fact.tile_m and fact.tile_n and fact.tile_k != 0) and fact.base for fact in facts]
-    xmma = pd.Series([bool(base and _XMMA.fullmatch(base)) for base in named], launches.index, bool)
-    large = {name: _large_k_tile(name) for name, fact in parsed.items() if fact.base == _LARGE_K}
-    large_k = launches["kernel"].map(lambda name: large.get(name) is not None).astype(bool)
-    tiled = pd.Series([bool(base and _MODELLED.fullmatch(base)) for base in named], launches.index, bool)
-    tiled |= xmma | large_k
-    cutlass = pd.Series([fact.base.startswith("cutlass_") for fact in facts], launches.index, bool) & tiled
-    checked = [_CHECKED.match(fact.base) is not None for fact in facts]
-
-    def stated(attribute: str, default: int) -> pd.Series:
-        return pd.Series([getattr(fact, attribute) or default for fact in facts], launches.index, "Int64").where(tiled)
-
-    tile_m, tile_n, slices = stated("tile_m", 1), stated("tile_n", 1), stated("slices", 1)
-    tile_m, tile_n = tile_m.mask(xmma, tile_n), tile_n.mask(xmma, tile_m)
-    k_step = stated("tile_k", SIMT_K_STEP) * slices
-    own = [large.get(name) or (pd.NA,) * 3 for name in launches["kernel"]]
-    tile_m, tile_n, k_step = (
-        values.mask(large_k, pd.Series([tile[place] for tile in own], launches.index, "Int64"))
-        for place, values in enumerate((tile_m, tile_n, k_step))
-    )
-
+    tiled, xmma, large_k, cutlass, checked, tile_m, tile_n, k_step, slices = _read_names(launches["kernel"])
     m, n, k, grid, given = (integer_column(launches, name, file, 1) for name in (*"mnk", "grid_blocks", "split_k"))
     extents = launches.get("grid", pd.Series(None, launches.index, "str")).astype("str")
     in_z = pd.to_numeric(extents.str.extract(r"[, ]([1-9]\d{0,4})\)$")[0]).astype("Int64")
@@ -193,6 +172,45 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         for row, is_checked, kind in zip(out.itertuples(), checked, state, strict=True)
     ]
     return out
+
+
+class _Named(NamedTuple):
+    """What the names of kernels state, launch by launch: whether the closed form applies and which, and the tile."""
+
+    tiled: pd.Series
+    xmma: pd.Series
+    large_k: pd.Series
+    cutlass: pd.Series
+    checked: list[bool]  # whether the form was checked on such a kernel
+    tile_m: pd.Series
+    tile_n: pd.Series
+    k_step: pd.Series
+    slices: pd.Series
+
+
+def _read_names(kernels: pd.Series) -> _Named:
+    parsed = {name: parse(name) for name in kernels.unique()}
+    facts = [parsed[name] for name in kernels]
+    named = [bool(fact.tile_m and fact.tile_n and fact.tile_k != 0) and fact.base for fact in facts]
+    xmma = pd.Series([bool(base and _XMMA.fullmatch(base)) for base in named], kernels.index, bool)
+    large = {name: _large_k_tile(name) for name, fact in parsed.items() if fact.base == _LARGE_K}
+    large_k = kernels.map(lambda name: large.get(name) is not None).astype(bool)
+    tiled = pd.Series([bool(base and _MODELLED.fullmatch(base)) for base in named], kernels.index, bool)
+    tiled |= xmma | large_k
+    cutlass = pd.Series([fact.base.startswith("cutlass_") for fact in facts], kernels.index, bool) & tiled
+    checked = [_CHECKED.match(fact.base) is not None for fact in facts]
+
+    def stated(attribute: str, default: int) -> pd.Series:
+        return pd.Series([getattr(fact, attribute) or default for fact in facts], kernels.index, "Int64").where(tiled)
+
+    tile_m, tile_n, slices = stated("tile_m", 1), stated("tile_n", 1), stated("slices", 1)
+    tile_m, tile_n = tile_m.mask(xmma, tile_n), tile_n.mask(xmma, tile_m)
+    own = [large.get(name) or (pd.NA,) * 3 for name in kernels]
+    tile_m, tile_n, k_step = (
+        values.mask(large_k, pd.Series([tile[place] for tile in own], kernels.index, "Int64"))
+        for place, values in enumerate((tile_m, tile_n, stated("tile_k", SIMT_K_STEP) * slices))
+    )
+    return _Named(tiled, xmma, large_k, cutlass, checked, tile_m, tile_n, k_step, slices)
 
 
 _STATES = {

@@ -7,9 +7,11 @@ independent and the order of operations is fixed, so results are reproducible.
 import numpy as np
 from numba import njit
 
-from gpuledger.models.scaling_laws.families import COEFFICIENT_SPREAD, EXPONENT_CENTRE, KNEES, POWER, UNLIKELY
+from gpuledger.models.scaling_laws.families import COEFFICIENT_SPREAD, EXPONENT_CENTRE, FAMILIES, KNEES, POWER, UNLIKELY
 
 FIRST_KNEE = KNEES[0]
+#: Coefficients of each family beside its shape parameter.
+COEFFICIENTS = tuple(len(family.names) for family in FAMILIES)
 
 #: Golden-section steps that refine a shape parameter to 1e-10 of a grid step.
 STEPS = 48
@@ -22,7 +24,7 @@ STARTS = 2
 
 @njit(cache=True, nogil=True)
 def basis(family, shape, x, columns):
-    """Write the columns of a family into `columns` (coefficients, points); return their number."""
+    """Write the columns of a family (its place in `FAMILIES`) into `columns`; return the number of its coefficients."""
     for i in range(x.size):
         n = x[i]
         if family == 0:
@@ -65,11 +67,7 @@ def basis(family, shape, x, columns):
             columns[0, i] = np.ceil(n / shape)
         else:
             columns[0, i], columns[1, i] = 1.0, np.ceil(n / shape)
-    if family in (8, 15):
-        return 3
-    if family in (2, 4, 6, 7, 12, 13, 14, 17, 19):
-        return 2
-    return 1
+    return COEFFICIENTS[family]
 
 
 @njit(cache=True, nogil=True)

@@ -148,7 +148,7 @@ def _describe(x, y, step, selection: Selection, series: int, variable: str) -> D
     return describe(*found, variable, lambda: standard_errors(make_candidate(*found, probability=1.0)))
 
 
-def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value: str) -> pd.DataFrame:
+def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str) -> pd.DataFrame:
     """Find the law of every series of a table.
 
     Series with the same sizes are fitted together; 10,000 series take seconds.
@@ -156,7 +156,7 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
     Parameters
     ----------
     frame : DataFrame
-        Tidy table with the columns `by`, `variable` (sizes) and `value`. Equal sizes of a series are replicates.
+        Tidy table with the columns `by`, `variable` (sizes) and ``value``. Equal sizes of a series are replicates.
     by : str or list of str
         The columns that identify a series.
 
@@ -167,12 +167,12 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
         exact, knee`` as in :class:`Fit`, and ``largest_error_percent``.
     """
     by = [by] if isinstance(by, str) else list(by)
-    missing = [name for name in (*by, variable, value) if name not in frame]
+    missing = [name for name in (*by, variable, "value") if name not in frame]
     if missing:
         raise ValueError(f"no column {missing[0]!r}; the table has {', '.join(map(str, frame.columns))}")
-    check(frame[value], frame[variable])
+    check(frame["value"], frame[variable])
     ordered = frame.sort_values([*by, variable], kind="stable")
-    x, y = (ordered[name].to_numpy(float) for name in (variable, value))
+    x, y = (ordered[name].to_numpy(float) for name in (variable, "value"))
     code = ordered.groupby(by, sort=True, dropna=False).ngroup().to_numpy()
     starts = np.flatnonzero(np.diff(code, prepend=-1))
     ends = np.append(starts[1:], len(code))[: len(starts)]

@@ -31,6 +31,8 @@ from gpuledger.readers.tabular import Column, read_csv
 #: ``benchmarks/time_constants.py``.
 TABLE = files.RESOURCES / "time_constants.csv"
 
+#: Engines whose kernels were measured, and what people call them for short.
+ENGINES = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
 #: Precisions whose constants stand in for those of another, the nearest first.
 RELATED = {
     "fp8_block": ("fp8", "bf16"),
@@ -169,7 +171,7 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     return dataclasses.replace(constants, **scaled, source=f"transferred from {donor.name}: {constants.source}")
 
 
-def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str | Path = TABLE) -> AnyConstants | None:
+def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str) -> AnyConstants | None:
     """Return what other GPUs' measurements say about a kernel on this GPU.
 
     Parameters
@@ -187,8 +189,8 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     dataclass or None
         The nearest GPU's constants, transferred; None if no other GPU has the kernel in that precision.
     """
-    others = [entry for entry in read_table(kind, path) if entry.gpu != gpu.name and entry.precision == precision]
-    gpus = {name: find_gpu(name, file=path, place=f"GPU {name}") for name in dict.fromkeys(e.gpu for e in others)}
+    others = [entry for entry in read_table(kind) if entry.gpu != gpu.name and entry.precision == precision]
+    gpus = {name: find_gpu(name, file=TABLE, place=f"GPU {name}") for name in dict.fromkeys(e.gpu for e in others)}
     others = [entry for entry in others if not foreign(gpu, gpus[entry.gpu])]
     same = [entry for entry in others if entry.kernel == kernel]
     if kind == "gemm":

@@ -297,10 +297,7 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
         terms = choice.fastest(found, law)
         rest = terms["launch_s"] + terms["moved_s"]
         index = dict(zip(own[starts], range(len(starts)), strict=True))
-        for mask, whole, share in (
-            (grouped, terms["time_s"] - rest, "macs"),
-            (other, rest, None),
-        ):
+        for mask, whole, share in ((grouped, terms["time_s"] - rest, "macs"), (other, rest, None)):
             where = np.flatnonzero(mask & np.isin(layer, own[starts]))
             at = np.array([index[number] for number in layer[where]])
             part = every.at(where)

@@ -136,12 +136,7 @@ def afmoe(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) 
     one = replace(grouped_attention(keys, family, hidden), gate="value")
     # Scales and groups of the router's scores; which kernels are used.
     keys.known |= {
-        "route_scale",
-        "route_norm",
-        "score_func",
-        "num_expert_groups",
-        "num_limited_groups",
-        "use_grouped_mm",
+        *("route_scale", "route_norm", "score_func", "num_expert_groups", "num_limited_groups", "use_grouped_mm"),
     }
     keys.known |= {"mup_enabled", "load_balance_coeff"}
     return _per_window(replace(one, rotary_dim=0), windows, one)
@@ -380,12 +375,8 @@ def compressed(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
     keys.fixed("num_key_value_heads", 1, "more than one key/value head")
     # What follows from the others: the share of a head that is rotated.
     keys.known |= {
-        "partial_rotary_factor",
-        "compress_ratios",
-        "compress_rope_theta",
-        "hc_eps",
-        "hc_sinkhorn_iters",
-        "expert_dtype",
+        *("partial_rotary_factor", "compress_ratios", "compress_rope_theta"),
+        *("hc_eps", "hc_sinkhorn_iters", "expert_dtype"),
     }
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     groups = _divisor(keys, "o_groups", heads)

@@ -15,12 +15,11 @@ from gpuledger import files
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
 from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.families import FAMILIES
+from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED
 from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layers import read_layers
 from gpuledger.models.transformer.model import Layers, Model
-from gpuledger.models.transformer.newer_families import NOT_MODELLED
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
 from gpuledger.models.transformer.vision import VisionTower
@@ -109,19 +108,8 @@ def read_model(
     if paths and os.path.exists(source) and file.name == "config.json":
         name = _name_in_folder(Path(os.path.abspath(file)).parent, content)
     shown_file = str(file)
-    inner, inside, kind = content, "", content.get("model_type")
-    if isinstance(content.get(_THINKER), Mapping):
-        # What writes sound (its talker) is left out.
-        said = {key: content[key] for key in ("transformers_version", "quantization_config") if key in content}
-        content = {**content[_THINKER], **said}
-    if nested := [key for key in _INNER if isinstance(content.get(key), Mapping)]:
-        inside = nested[0]
-        inner = content[inside]
-        kind = inner.get("model_type", _NESTED.get(str(kind)))
-    elif str(kind) in _TEXT:
-        inner = {key: value for key, value in content.items() if not _OTHER_MODALITIES.fullmatch(key)}
-    kind = _TEXT.get(str(kind), kind)
-    kind, stated = treat_as or kind, kind
+    content, inner, inside, stated = _text_part(content)
+    kind = treat_as or stated
     if kind is None:
         raise InputError(shown_file, "", "the key model_type is missing", "use a model's complete config.json")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
@@ -145,15 +133,14 @@ def read_model(
     softcap = keys.number("final_logit_softcapping", None) is not None
     side_vocab = keys.integer("vocab_size_per_layer_input", MAX_VOCAB, 0) if layers[0].per_layer else 0
     precision, layers = read_precision(outer if outer.content.get("quantization_config") else keys, outer, layers)
-    strange = _unknown_keys(keys, outer, bool(inside))
+    strange = ", ".join(sorted(_unknown_keys(keys, outer, bool(inside))))
     if treat_as is not None:
-        ignored = f", without its keys {', '.join(sorted(strange))}" if strange else ""
+        ignored = f", without its keys {strange}" if strange else ""
         warn(shown_file, "key model_type", shown(stated), f"read as {kind}, at your own risk{ignored}")
     elif strange:
         problem = f"unknown keys for the architecture {kind}, which may change its kernels"
         remedy = "remove them if they change no kernel, or ignore them at your own risk"
-        remedy += f" with treat_as: {kind} (--treat-as)"
-        raise InputError(shown_file, f"keys {', '.join(sorted(strange))}", problem, remedy)
+        raise InputError(shown_file, f"keys {strange}", problem, f"{remedy} with treat_as: {kind} (--treat-as)")
     if (named := _NAMED_FORMAT.search(name)) and set(_formats(precision, layers)) == {precision.plain}:
         problem = f"the name says {named[0]}, but neither this file nor hf_quant_config.json states a quantisation"
         warn(shown_file, "", problem, f"weights are taken as {precision.plain}; set precision: to change that")
@@ -177,6 +164,25 @@ def read_model(
         towers=tuple(sense for sense in others if isinstance(content.get(f"{sense}_config"), Mapping)),
         unread=unread,
     )
+
+
+def _text_part(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any], str, Any]:
+    """Return what a file says of the model that reads and writes text.
+
+    It is the file without what writes sound, the object in it that describes the text model and its key (empty: the
+    file itself), and the architecture.
+    """
+    kind = content.get("model_type")
+    if isinstance(content.get(_THINKER), Mapping):
+        said = {key: content[key] for key in ("transformers_version", "quantization_config") if key in content}
+        content = {**content[_THINKER], **said}
+    inner, inside = content, next((key for key in _INNER if isinstance(content.get(key), Mapping)), "")
+    if inside:
+        inner = content[inside]
+        kind = inner.get("model_type", _NESTED.get(str(kind)))
+    elif str(kind) in _TEXT:
+        inner = {key: value for key, value in content.items() if not _OTHER_MODALITIES.fullmatch(key)}
+    return content, inner, inside, _TEXT.get(str(kind), kind)
 
 
 def _vision(content: Mapping[str, Any], hidden: int, file: Path, shown_file: str) -> tuple[VisionTower | None, str]:

@@ -50,7 +50,7 @@ _ATTENTION_PARTS = {
     **{"conv": {"ssm_in_proj", "out_proj"}, "conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
 _ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"} | {
-    *("index_q_proj", "index_k_proj", "attn_gate_proj", "out_a_proj", "delta_in_proj"),
+    *("index_q_proj", "index_k_proj", "attn_gate_proj", "out_a_proj", "delta_in_proj")
 }
 _UNTOUCHED = re.compile(
     r".*(lm_head|embed_tokens|wte|norm|layernorm|router|(^|[._])gate|shared_expert_gate|vision\w*|visual|multi_modal\w*"

@@ -32,33 +32,33 @@ def _windows(keys: ConfigKeys, layers: int, slides: Callable[[int], bool]) -> li
     return [window if slide else None for slide in types]
 
 
-def no_window(keys: ConfigKeys, layers: int) -> list[int | None]:
+def none(keys: ConfigKeys, layers: int) -> list[int | None]:
     return [None] * layers
 
 
-def window_everywhere(keys: ConfigKeys, layers: int) -> list[int | None]:
+def everywhere(keys: ConfigKeys, layers: int) -> list[int | None]:
     return _windows(keys, layers, lambda i: True)
 
 
-def window_every_second(keys: ConfigKeys, layers: int) -> list[int | None]:
+def every_second(keys: ConfigKeys, layers: int) -> list[int | None]:
     size = keys.integer("sliding_window_size", MAX_POSITIONS, None)
     if size not in (None, keys.integer("sliding_window", MAX_POSITIONS, None)):
         raise keys.error("sliding_window_size", f"{size} differs from sliding_window", "correct one of them")
     return _windows(keys, layers, lambda i: i % 2 == 0)
 
 
-def window_but_every_nth(keys: ConfigKeys, layers: int) -> list[int | None]:
+def but_every_nth(keys: ConfigKeys, layers: int) -> list[int | None]:
     period = keys.integer("_sliding_window_pattern", MAX_LAYERS, None)
     period = keys.integer("sliding_window_pattern", MAX_LAYERS, period or 6)
     return _windows(keys, layers, lambda i: (i + 1) % period != 0)
 
 
-def window_listed(keys: ConfigKeys, layers: int) -> list[int | None]:
+def listed(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows in the layers that ``layer_types`` lists; none without it."""
     return _windows(keys, layers, lambda i: False)
 
 
-def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, int], list[int | None]]:
+def if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, int], list[int | None]]:
     """Windows of Qwen models: ``sliding_window`` only applies with ``use_sliding_window``."""
 
     def windows(keys: ConfigKeys, layers: int) -> list[int | None]:
@@ -71,7 +71,7 @@ def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, 
     return windows
 
 
-def window_of_exaone(keys: ConfigKeys, layers: int) -> list[int | None]:
+def of_exaone(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows but in every fourth layer, written as a number or as LLLG; none without ``sliding_window``."""
     pattern = keys.value("sliding_window_pattern", None)
     if pattern is not None and not isinstance(pattern, str):
@@ -82,14 +82,14 @@ def window_of_exaone(keys: ConfigKeys, layers: int) -> list[int | None]:
     return _windows(keys, layers, lambda i: signs[i % len(signs)] == "L")
 
 
-def window_of_last(keys: ConfigKeys, layers: int) -> list[int | None]:
+def of_last(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows from layer ``max_window_layers`` on."""
     first = keys.integer("max_window_layers", MAX_LAYERS, layers, low=0)
     keys.known.add("use_sliding_window")
     return _windows(keys, layers, lambda i: i >= first)
 
 
-def window_of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
+def of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Llama 4: three of four layers attend within chunks, taken as windows of that length, which is an upper bound."""
     chunk = keys.integer("attention_chunk_size", MAX_POSITIONS, 8192)
     if keys.content.get("no_rope_layers") == []:
@@ -105,7 +105,7 @@ def window_of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
     return [chunk if value else None for value in local]
 
 
-def window_of_mimo_v2(keys: ConfigKeys, layers: int) -> list[int | None]:
+def of_mimo_v2(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows in the layers that ``hybrid_layer_pattern`` marks, or ``layer_types``."""
     size = keys.integer("sliding_window", MAX_POSITIONS)
     before = keys.integer("sliding_window_size", MAX_POSITIONS, size)

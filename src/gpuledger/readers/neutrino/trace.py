@@ -130,12 +130,7 @@ class Trace(LaunchShape):
         return data.view(dtype).reshape(entry.blocks, entry.units_per_block, count)
 
 
-def open_trace(
-    path: str | Path,
-    *,
-    probe: Probe | None = None,
-    levels: Sequence[Level] | None = None,
-) -> Trace:
+def open_trace(path: str | Path, *, probe: Probe | None = None, levels: Sequence[Level] | None = None) -> Trace:
     """Open a trace file.
 
     Its length is checked against its header before it is mapped.

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError, warn
+from gpuledger.readers.tabular import SECONDS
 from gpuledger.readers.timelines import nvprof_text, torch_table
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 #: A time with its unit, as nvprof prints it.
 _TIME = r"([\d.]+)([nuμµm]?s)"
 #: Lines that may stand before the header: nsys stats prints its progress.
@@ -261,7 +261,7 @@ class _Table:
         """Take the units from the first row, where nvprof has them."""
         first = [column[0].as_py() for column in self._rows.columns] if len(self._rows) else []
         time = self._places[self._report.duration or self._report.end][0]
-        if first and first[time] in _UNITS:
+        if first and first[time] in SECONDS:
             self._rows = self._rows.slice(1)
             self._places = {name: (at, first[at], said) for name, (at, _, said) in self._places.items()}
 
@@ -285,9 +285,9 @@ class _Table:
         _, unit, said = self._places[name]
         if name.endswith(("timestamp", "ns")):
             unit = "ns"
-        if unit and unit not in _UNITS:
+        if unit and unit not in SECONDS:
             raise InputError(self._path, f"column {said}", "its unit is none of ns, us, ms and s", _EXPORT)
-        return _UNITS.get(unit, 1.0)
+        return SECONDS.get(unit, 1.0)
 
     def _seconds(self, name: str) -> np.ndarray:
         return self._numbers(name) * self._unit(name)
@@ -298,7 +298,7 @@ class _Table:
         cells = self._text(name).str.replace(",", "")
         if len(cells) and re.fullmatch(_TIME, cells.iloc[0]):
             times = cells.str.extract(rf"\A{_TIME}\Z")
-            values = (pd.to_numeric(times[0], errors="coerce") * times[1].map(_UNITS)).to_numpy()
+            values = (pd.to_numeric(times[0], errors="coerce") * times[1].map(SECONDS)).to_numpy()
         else:
             values = pd.to_numeric(cells, errors="coerce").to_numpy()
         if needed and not np.isfinite(values.astype(float)).all():

@@ -7,9 +7,10 @@ import csv
 import io
 import re
 
+from gpuledger.readers.tabular import SECONDS
+
 _APART = re.compile(r"\s{2,}")
 _TIME = re.compile(r"-?(\d+(?:\.\d+)?)(us|ms|s)")
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TOTAL = re.compile(r"(?m)^Self CUDA time total:\s*(\S+)")
 _COLUMNS = ("Name", "Self CUDA", "# of Calls")
 #: Ranges that PyTorch marks itself; their rows of the host may be beyond the table's limit.
@@ -57,4 +58,4 @@ def rows(line: str, text: str) -> tuple[str, str]:
 
 def _seconds(cell: str) -> float:
     found = _TIME.fullmatch(cell)
-    return float(found.group(1)) * _UNITS[found.group(2)] if found else 0.0
+    return float(found.group(1)) * SECONDS[found.group(2)] if found else 0.0

@@ -132,14 +132,8 @@ def table_of(
         rows.append(found | {"note": note_of(row.panel, part, notes)})
     order = ["panel", "table", "compared", "shapes", "faster_percent", "within_percent", "slower_percent"]
     order += [
-        "mean_ratio",
-        "median_ratio",
-        "p90_ratio",
-        "noise_percent",
-        "slowest_where",
-        "slowest_ratio",
-        "kernels",
-        "note",
+        *("mean_ratio", "median_ratio", "p90_ratio", "noise_percent"),
+        *("slowest_where", "slowest_ratio", "kernels", "note"),
     ]
     return pd.DataFrame(rows).reindex(columns=order)
 

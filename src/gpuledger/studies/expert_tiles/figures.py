@@ -11,7 +11,7 @@ from gpuledger.studies.expert_tiles.reduction import LEAST_COLUMNS, gain
 TUNED, DEFAULT = figures.BLUE, figures.GREY
 
 
-def draw_rates(axes: Axes, rows: pd.DataFrame, peak: float = np.nan, least_columns: int = LEAST_COLUMNS) -> None:
+def draw_rates(axes: Axes, rows: pd.DataFrame, peak: float = np.nan) -> None:
     """Draw what launches reach over the rows of an expert, with the medians of each power of two.
 
     Layers with tuned tiles are others than those without: what tuning gains, of layers that are nearly alike, is
@@ -20,13 +20,11 @@ def draw_rates(axes: Axes, rows: pd.DataFrame, peak: float = np.nan, least_colum
     Parameters
     ----------
     rows : DataFrame
-        Of one precision.
+        Of one precision. Narrower experts than `LEAST_COLUMNS` are left out, and so is less than a row for each expert.
     peak : float
         The data sheet's rate (FLOP/s), which is written: drawn, it would press all launches together.
-    least_columns : int
-        Narrower experts are left out, and so is less than a row for each expert.
     """
-    rows = rows[(rows["inter"] >= least_columns) & (rows["expert_rows"] >= 1)]
+    rows = rows[(rows["inter"] >= LEAST_COLUMNS) & (rows["expert_rows"] >= 1)]
     for tuned, color, name in ((False, DEFAULT, "default tiles"), (True, TUNED, "tuned tiles")):
         part = rows[rows["tuned"] == tuned]
         if part.empty:

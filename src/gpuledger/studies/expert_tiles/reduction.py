@@ -84,7 +84,7 @@ def reduce(case: Case, prompt_rows: int = 256, decode_tokens: int = 64) -> CaseR
         "inputs": [
             *describe_data_sheets([gpu], case.dataset.folder),
             describe_file(TABLE, files.ROOT, {"source": "tiles that vLLM 0.24.0 and SGLang 0.5.14 ship (Apache-2.0)"}),
-        ],
+        ]
     }
     return result
 

@@ -15,10 +15,7 @@ PARTS = {
     "kernel": ("{}: kernel", {"color": GREEN}),
     "epilogue": ("epilogue", {"color": BLUE}),
     "prologue": ("prologue", {"color": BLACK}),
-    "other": (
-        "both, read off the plot",
-        {"color": "white", "edgecolor": BLUE, "hatch": "//////", "linewidth": 0.7},
-    ),
+    "other": ("both, read off the plot", {"color": "white", "edgecolor": BLUE, "hatch": "//////", "linewidth": 0.7}),
     "unknown": ("parts unknown", {"color": SKY}),
 }
 

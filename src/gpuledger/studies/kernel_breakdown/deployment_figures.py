@@ -229,9 +229,7 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float | str, reserve
 
 
 def draw_deployments(
-    deployments: Sequence[Deployment],
-    parts: Sequence[pd.DataFrame],
-    objective: Objective | None = None,
+    deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], objective: Objective | None = None
 ) -> Figure:
     """Draw the passes of up to six deployments, throughput against speed, and the memory of the first over context.
 

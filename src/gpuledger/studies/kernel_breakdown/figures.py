@@ -79,11 +79,7 @@ def _has_key(columns: int) -> bool:
 
 
 def draw_roofline(
-    axes: Axes,
-    points: pd.DataFrame,
-    roofs: Roofs,
-    colours: Mapping[str, str] = COLOURS,
-    name_roofs: bool = True,
+    axes: Axes, points: pd.DataFrame, roofs: Roofs, colours: Mapping[str, str] = COLOURS, name_roofs: bool = True
 ) -> None:
     """Draw kernels under the roofs of compute, DRAM and L2, between the limits that the axes already have.
 

@@ -13,14 +13,8 @@ _COPIES = re.compile(r"(?i)memcpy|memset")
 _LAUNCHES = re.compile(r"(?i)launch")
 #: What the host may do while no kernel runs, in order of precedence.
 ACTIVITIES = (
-    "copying on the GPU",
-    "waiting for the GPU",
-    "runtime: copies",
-    "runtime: launches",
-    "runtime: other calls",
-    "operators",
-    "other work on the host",
-    "host not recorded",
+    *("copying on the GPU", "waiting for the GPU", "runtime: copies", "runtime: launches", "runtime: other calls"),
+    *("operators", "other work on the host", "host not recorded"),
 )
 #: How much longer than the shortest launch of the same size a collective has to take to count as one that waits.
 WAITING = 2.0

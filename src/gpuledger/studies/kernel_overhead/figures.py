@@ -36,13 +36,7 @@ def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | No
         named.add(kind)
         style = {"s": 24, "marker": MARKERS[position % len(MARKERS)], "zorder": 3}
         filled = ~rows[hollow] if hollow else slice(None)
-        axes.scatter(
-            rows[filled][column],
-            rows[filled]["y"],
-            label=plain(label),
-            color=colour,
-            **style,
-        )
+        axes.scatter(rows[filled][column], rows[filled]["y"], label=plain(label), color=colour, **style)
         if hollow:
             axes.scatter(rows[~filled][column], rows[~filled]["y"], facecolor="none", edgecolor=colour, **style)
     axes.grid(axis="x")

@@ -11,6 +11,7 @@ from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import AT_LIMIT, FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.models.time_model.neighbours import Near, shared
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
 from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
@@ -145,7 +146,7 @@ def _add_errors(result: CaseResult, fitted: pd.DataFrame, judged: pd.DataFrame, 
     # Readings below the limit are judged against a constant of such readings, too.
     below = guesses | {"constant_": pd.Series(own[own < at_limit].median(), judged.index)}
     for name, guess in guesses.items():
-        error, error_below = (100 * (one / measured - 1).abs() for one in (guess, below[name]))
+        error, error_below = (errors_percent(one, measured).abs() for one in (guess, below[name]))
         result.add(f"{name}median_error_percent", error.median(), "%")
         result.add(f"{name}mape_percent", error.mean(), "%")
         result.add(f"{name}median_error_below_limit_percent", error_below[measured < at_limit].median(), "%")

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.power import AT_LIMIT
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.kernel_power.readings import kernels_share
 
 #: Ends of the classes of arithmetic intensity (FLOP/byte), and their names.
@@ -30,7 +31,7 @@ def power_table(data: pd.DataFrame, limit_w: float) -> pd.DataFrame:
     rates = data[["flop_per_s", "bytes_per_s"]].replace(0, np.nan)
     rows = []
     for (precision, place), part in data.groupby([data["precision"], classes], sort=True):
-        error = 100 * (part["predicted_w"] / part["power_w"] - 1)[part["held_back"]]
+        error = errors_percent(part["predicted_w"], part["power_w"])[part["held_back"]]
         rows.append(
             {
                 "precision": precision,

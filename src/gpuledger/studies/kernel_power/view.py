@@ -5,6 +5,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.viewer import Axis, Guide, View
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.kernel_power.figures import PRODUCTS, judged
 
 
@@ -12,7 +13,7 @@ def view(result: CaseResult) -> View:
     """Return the steady readings of held-back layers; those with the largest errors stay if not all fit a page."""
     data = judged(result.data)
     measured, predicted = data["power_w"], data["predicted_w"]
-    error = 100 * (predicted / measured - 1)
+    error = errors_percent(predicted, measured)
     marks = pd.DataFrame({"x": measured, "y": predicted, "group": data["products"], "weight": error.abs()})
     fields = {"kernel": data["kernel"], "precision": data["precision"]}
     if "hidden" in data:

@@ -1,16 +1,29 @@
 """Kinds of attention: prefill, decode, encoders, selected keys, and the products around latent attention."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import decode_law, encoder_law, latent_products, prefill_law, sparse_law, work
+from gpuledger.models.time_model import (
+    decode_latent,
+    decode_law,
+    decode_splits,
+    encoder_law,
+    latent_products,
+    prefill_law,
+    prefill_tiles,
+    sparse_law,
+    work,
+)
 from gpuledger.models.time_model.constants import AnyConstants
+from gpuledger.models.time_model.decode_law import DecodeConstants
+from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import numbers_of
 from gpuledger.studies.kernel_time.benchmark_loops import ticked
-from gpuledger.studies.kernel_time.kind import Kind, Shapes, peak_of
+from gpuledger.studies.kernel_time.kind import FittedKernel, Kind, Shapes, peak_of
 
 _ATTENTION = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "cache_values", "window")
 _BYTES = ("value_bytes", "cache_bytes")
@@ -118,6 +131,31 @@ def _sparse(operation: str) -> Kind:
     )
 
 
+#: Kernels of TensorRT-LLM, as its tables name them; theirs are the rules of `decode_law.PACKING` that begin so.
+_RULED, _RULE = "torch_flow", "enough"
+
+
+def _prefill_starts(starts: list[PrefillConstants], kernel: FittedKernel) -> list[PrefillConstants]:
+    """Return starts with a rule for tiles, which leaves nothing to choose but whether it holds."""
+    pattern = prefill_tiles.pattern_of(kernel.name, kernel.gpu, kernel.precision)
+    if pattern in ("fixed", "tensorrt"):
+        return [replace(start, pattern=pattern) for start in starts]
+    if pattern.endswith("flash 3"):
+        return [replace(starts[-1], pattern=pattern)]
+    if pattern == "tensorrt fp8":
+        return [replace(starts[0], pattern=pattern)]
+    return [replace(starts[0], pattern=pattern), replace(starts[0], query_tile=64)]
+
+
+def _decode_starts(starts: list[DecodeConstants], kernel: FittedKernel) -> list[DecodeConstants]:
+    ruled = kernel.name.startswith(_RULED)
+    pattern, heads = decode_splits.pattern_of(kernel.name, kernel.gpu, kernel.precision)
+    starts = [start for start in starts if ruled or not start.packing.startswith(_RULE)]
+    starts = [replace(start, pattern=pattern, query_tile=heads) for start in starts]
+    # Whose rules say all.
+    return starts[:1] if pattern in decode_latent.STARTS else starts
+
+
 #: By the operator of a row.
 ATTENTION: Mapping[str, Kind] = {
     "prefill": Kind(
@@ -130,6 +168,8 @@ ATTENTION: Mapping[str, Kind] = {
         _attention_work,
         _SHAPE,
         ("tokens", (0, 64, 512, 4096, 2**20)),
+        starts=_prefill_starts,
+        started=lambda start, kernel, shapes: prefill_law.started(start, kernel.name, shapes["head_dim"]),
     ),
     "decode": Kind(
         "decode",
@@ -141,6 +181,8 @@ ATTENTION: Mapping[str, Kind] = {
         _attention_work,
         _SHAPE,
         ("context", (-1, 255, 2047, 16383, 2**20)),
+        starts=_decode_starts,
+        started=lambda start, *_: decode_law.started(start),
     ),
     "encoder": Kind(
         "encoder",
@@ -152,6 +194,8 @@ ATTENTION: Mapping[str, Kind] = {
         _encoder_work,
         _ENCODER,
         ("tokens", (0, 64, 512, 4096, 2**20)),
+        starts=lambda starts, kernel: encoder_law.starts(starts, kernel.name),
+        started=lambda start, *_: encoder_law.started(start),
     ),
     "bmm": Kind(
         "bmm",
@@ -163,6 +207,7 @@ ATTENTION: Mapping[str, Kind] = {
         _product_work,
         _PRODUCT,
         ("tokens", (0, 64, 512, 4096, 2**20)),
+        started=lambda start, kernel, _: latent_products.started(start, kernel.precision),
     ),
     **{operation: _sparse(operation) for operation in sparse_law.CHOICES},
 }

@@ -15,6 +15,7 @@ from matplotlib.transforms import Bbox
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.kernel_time.judgement import suffix_of
 
 #: What predicts a time: its name, colour and marker. The simplest first, the model with a table's help last.
@@ -54,12 +55,7 @@ def noise_floor(result: CaseResult, title: str) -> float:
 
 def mape_percent(part: pd.DataFrame, predictor: str = "predicted_s") -> float:
     """Return the mean absolute percentage error of a predictor, a column of times; NaN where it predicts none."""
-    return float(_absolute_percent(part, predictor).mean())
-
-
-def _absolute_percent(part: pd.DataFrame, predictor: str = "predicted_s") -> pd.Series:
-    """Return the absolute error of each prediction in percent."""
-    return 100 * (part[predictor] / part["measured_s"] - 1).abs()
+    return float(errors_percent(part[predictor], part["measured_s"]).abs().mean())
 
 
 def draw_errors(axes: Axes, part: pd.DataFrame, title: str, floor: float = np.nan) -> None:
@@ -174,7 +170,9 @@ def error_cells(data: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.ndarra
         m = np.unique(2 ** np.floor(np.log2(m)).astype(int))
     places = {"row": np.searchsorted(m, back["m"], side="right") - 1}
     places["column"] = np.searchsorted(edges, weights, side="right") - 1
-    cells = back.assign(**places, error=_absolute_percent(back)).groupby(["group", "row", "column"], sort=False)
+    cells = back.assign(**places, error=errors_percent(back["predicted_s"], back["measured_s"]).abs()).groupby(
+        ["group", "row", "column"], sort=False
+    )
     found = cells.agg(
         error_percent=("error", "mean"), shapes=("error", "size"), least_m=("m", "min"), most_m=("m", "max")
     )
@@ -225,7 +223,7 @@ def draw_map(axes: Axes, data: pd.DataFrame, group: str) -> ScalarMappable:
 def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     """Draw and write the mean absolute percentage error of the held-back rows, per operator and region."""
     back = data[data["held_back"]]
-    back = back.assign(error_percent=_absolute_percent(back))
+    back = back.assign(error_percent=errors_percent(back["predicted_s"], back["measured_s"]).abs())
     row = "operator" if back["operator"].nunique() > 1 else "group"
     cells = back.pivot_table(index=row, columns="region", values="error_percent", sort=False)
     order = back.groupby("region")["region_order"].min().sort_values().index

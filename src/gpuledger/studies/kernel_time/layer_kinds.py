@@ -1,27 +1,19 @@
 """Kinds of kernels beside attention: experts, collectives, linear attention and SSMs, and quantising."""
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import collectives, moe, quantise, recurrent_law, work
+from gpuledger.models.time_model import collectives, moe, quantise, recurrent_law, triton_tiles, work
+from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import by_value, numbers_of
-from gpuledger.studies.kernel_time.kind import Kind
+from gpuledger.studies.kernel_time.kind import FittedKernel, Kind
 
 _MOE = (
-    "tokens",
-    "chosen",
-    "experts",
-    "hidden",
-    "inter",
-    "gates",
-    "own",
-    "rows",
-    "active",
-    "arrived",
-    "foreign",
+    *("tokens", "chosen", "experts", "hidden", "inter", "gates", "own", "rows", "active", "arrived", "foreign"),
     *(f"tiles_{tile}" for tile in moe.TILES),
 )
 
@@ -81,6 +73,20 @@ def _quantise_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray
     return np.zeros(len(rows)), 3 * tokens * columns, np.ones(len(rows))
 
 
+def _has_tiles(kernel: str, tiles: str) -> bool:
+    """Whether a rule for tiles may be that of a kernel of experts, by its name."""
+    if "marlin" in kernel or tiles == "marlin":
+        return "marlin" in kernel and tiles in ("best", "marlin")
+    if tiles in triton_tiles.RULES:
+        sglang = kernel.startswith("sglang") == (tiles == triton_tiles.SGLANG)
+        return sglang and bool(re.search(triton_tiles.KERNELS, kernel))
+    return True
+
+
+def _collective_starts(starts: list[CollectiveConstants], kernel: FittedKernel) -> list[CollectiveConstants]:
+    return [begun for start in starts for begun in collectives.starts(start, kernel.name, kernel.least_s)]
+
+
 #: By the operator of a row (collectives: any other).
 LAYERS: Mapping[str, Kind] = {
     "moe": Kind(
@@ -94,6 +100,8 @@ LAYERS: Mapping[str, Kind] = {
         _EXPERTS,
         ("tokens", (0, 64, 512, 4096, 2**20)),
         (*_EXPERTS, "power"),
+        starts=lambda starts, kernel: [start for start in starts if _has_tiles(kernel.name, start.tiles)],
+        started=lambda start, kernel, _: moe.started(start, kernel.name),
     ),
     "collective": Kind(
         "collective",
@@ -105,6 +113,8 @@ LAYERS: Mapping[str, Kind] = {
         _collective_work,
         ("message_bytes", "devices"),
         ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
+        starts=_collective_starts,
+        started=lambda start, *_: (start, collectives.bounds_of(start)),
     ),
     "convolution": _CONVOLUTION,
     "convolution update": _CONVOLUTION,
@@ -129,6 +139,7 @@ LAYERS: Mapping[str, Kind] = {
         _recurrent_work,
         _STATE,
         _NEW_TOKENS,
+        started=lambda start, _, shapes: recurrent_law.started(start, shapes["tokens"]),
     ),
     "quantise": Kind(
         "quantise",

@@ -26,11 +26,7 @@ _BLOCKS = {
 #: How the table of constants calls their attention.
 _ATTENTION = {"dsv4_csa": "compressed attention", "dsv4_hca": "compressed attention", "msa": "block attention"}
 #: Formats of the weights and operands of the projections, by `gemm_type`.
-FORMATS = {
-    "bfloat16": ("bf16", None),
-    "fp8_block": ("fp8_block128", "fp8"),
-    "nvfp4": ("nvfp4", "fp4"),
-}
+FORMATS = {"bfloat16": ("bf16", None), "fp8_block": ("fp8_block128", "fp8"), "nvfp4": ("nvfp4", "fp4")}
 _CACHES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8"}
 #: Phases, as the benchmark and as the study calls them.
 _PHASES = {"context": "prefill block", "generation": "decode block"}

@@ -9,12 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 
 from gpuledger.ledger import figures
+from gpuledger.models.time_model.constants import ENGINES
 from gpuledger.readers.gpus import read_gpus
 
 #: Error (%) at which the colour is lightest.
 MOST_PERCENT = 20
-#: Short names of frameworks.
-FRAMEWORKS = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
 #: Libraries that no framework compiles itself: they have the width of all of a GPU's columns.
 COMMON = ("nccl", "oneccl")
 
@@ -50,7 +49,7 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> None:
             # Three digits of the usual size would touch those of the next cell.
             axes.text(*place, said, ha="center", va="center", color=shade, fontsize=6 if len(said) < 3 else 5.5)
     mesh = axes.pcolormesh(values, cmap="cividis", vmin=0, vmax=MOST_PERCENT)
-    said = [figures.plain(FRAMEWORKS.get(name, name)) for name in frameworks]
+    said = [figures.plain(ENGINES.get(name, name)) for name in frameworks]
     _draw_key(axes, mesh, f"columns of a GPU: {', '.join(said)}" if narrow else "")
     axes.vlines(width * np.arange(1, len(gpus)), 0, len(rows), color="white", linewidth=1.5 if narrow else 3.0)
     own = sorted({rows.index(_label(row)) for row in table.itertuples() if row.framework in frameworks})

@@ -17,11 +17,7 @@ from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.memory_usage.tables import ORIGINAL, UNIT_BYTES, share_text, workload_text
 
 WORKLOAD = ["model", "batch_size"]
-_NEED = {
-    "lightweight": "lightweight probes need",
-    "iteration": "records per iteration need",
-    "dmat": "DMAT needs",
-}
+_NEED = {"lightweight": "lightweight probes need", "iteration": "records per iteration need", "dmat": "DMAT needs"}
 
 
 def reduce(

@@ -194,7 +194,7 @@ def outliers(series: pd.DataFrame, laws: pd.DataFrame) -> pd.DataFrame:
     mine = mine.assign(suspected=(off == worst) & (worst > OUTLIER_EXACT) & (worst > 1.5 * usual))
     mine = mine[mine["suspected"].groupby(groups).transform("sum") == 1]
     parts = [
-        scaling_laws.fit_many(own, keys[:2], variable, "value")
+        scaling_laws.fit_many(own, keys[:2], variable)
         for variable, own in mine[~mine["suspected"]].groupby("variable", sort=True)
     ]
     if not parts:

@@ -31,13 +31,7 @@ TITLE = 44
 #: How far beyond the largest size a law is drawn, and the level of its prediction band.
 BEYOND, LEVEL = 2.0, 0.95
 #: Colours and markers of classes.
-LOOKS = (
-    (figures.BLUE, "o"),
-    (figures.ORANGE, "s"),
-    (figures.GREEN, "^"),
-    (figures.PURPLE, "D"),
-    (figures.SKY, "v"),
-)
+LOOKS = ((figures.BLUE, "o"), (figures.ORANGE, "s"), (figures.GREEN, "^"), (figures.PURPLE, "D"), (figures.SKY, "v"))
 _SIZES = {"seq_len": "sequence length (tokens)", "hidden_dim": "hidden size (features)", "n_layer": "layers"}
 _QUANTITIES = {
     "1": "value",

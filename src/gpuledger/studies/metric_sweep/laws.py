@@ -45,7 +45,7 @@ def fit_laws(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame 
         kept = series[~_at_points(series, left_out.astype(dict.fromkeys(VARIABLES, "int64")))]
     keys = list(SERIES[:3])
     fitted = [
-        scaling_laws.fit_many(own, ["kernel_class", "metric"], variable, "value")
+        scaling_laws.fit_many(own, ["kernel_class", "metric"], variable)
         for variable in VARIABLES
         if len(own := kept[kept["variable"] == variable])
     ]

@@ -9,8 +9,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
+from gpuledger.models.time_model.accuracy import errors_percent
+from gpuledger.models.time_model.constants import ENGINES
 from gpuledger.studies.serving_time.runs import APART
-from gpuledger.studies.serving_time.tables import ENGINES, short_name
+from gpuledger.studies.serving_time.tables import short_name
 
 #: Colours of models in every figure, by how their names begin; the first that fits counts.
 COLOURS = {
@@ -96,7 +98,7 @@ def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) ->
 def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
     """Draw the error of every run from kernels alone, by model, GPUs and batch, for cases of few runs."""
     data = data.sort_values(["model", "gpus", "requests", "input_tokens", "output_tokens"], kind="stable")
-    errors = 100 * (data["kernels_s"] / data["measured_s"] - 1)
+    errors = errors_percent(data["kernels_s"], data["measured_s"])
     axes.axvspan(-BAND_PERCENT, BAND_PERCENT, color=figures.PALE, linewidth=0)
     axes.axvline(0, color=figures.BLACK, linewidth=0.6, zorder=3)
     axes.barh(range(len(data)), errors, 0.6, color=[of_model[short_name(name)] for name in data["model"]], zorder=2)

@@ -6,19 +6,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gpuledger.ledger import figures
+from gpuledger.models.time_model.constants import ENGINES
 from gpuledger.studies.serving_time.parallelism import CHOOSERS, WORKLOAD, averages
-from gpuledger.studies.serving_time.tables import ENGINES, short_name
+from gpuledger.studies.serving_time.tables import short_name
 
 #: Colours of parallelisms, from the fewest GPUs to the most.
-COLOURS = (
-    figures.BLUE,
-    figures.GREEN,
-    figures.ORANGE,
-    figures.PURPLE,
-    figures.SKY,
-    figures.BLACK,
-    figures.GREY,
-)
+COLOURS = (figures.BLUE, figures.GREEN, figures.ORANGE, figures.PURPLE, figures.SKY, figures.BLACK, figures.GREY)
 #: Marks of who chooses.
 MARKS = {
     "predicted": {"marker": "o", "color": figures.BLUE, "s": 22, "zorder": 4},

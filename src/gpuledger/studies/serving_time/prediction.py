@@ -11,18 +11,16 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.accuracy import beyond_plausible
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Model, Parallel, chunk, decode, join, kernels, prefill
 from gpuledger.models.transformer.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.serving_time import sweeps
-from gpuledger.studies.serving_time.apart import decode_steps, decoding_share
+from gpuledger.studies.serving_time.disaggregated import decode_steps, decoding_share
 from gpuledger.studies.serving_time.results import read_results
 from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
-
-#: Measured over predicted times beyond which the unit is wrong, not the prediction.
-IMPLAUSIBLE = 50
 
 
 class PredictedRuns(NamedTuple):
@@ -103,9 +101,7 @@ def predict_table(
         problem = f"no run on {gpu.name} can be expressed ({reasons or 'none'})"
         raise InputError(where[0], "", problem, "add runs that the models can express, or set another gpu")
     data = pd.concat(parts).sort_index().reset_index(drop=True)
-    ratio = float((data["measured_s"] / data["kernels_s"]).median())
-    if not 1 / IMPLAUSIBLE < ratio < IMPLAUSIBLE:
-        than = f"{1 / ratio:.3g} times shorter" if ratio < 1 else f"{ratio:.3g} times longer"
+    if than := beyond_plausible(data["measured_s"], data["kernels_s"]):
         problem = f"times are, in the median, {than} than the sum of the kernels"
         raise InputError(*where, problem, "write milliseconds, or correct the gpu")
     return PredictedRuns(data, runs, 0, 0, reasons or "none", sorted(used))

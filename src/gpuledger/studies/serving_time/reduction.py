@@ -6,6 +6,7 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.serving_time.parallelism import reduce_choices
@@ -107,11 +108,6 @@ def _fit(data: pd.DataFrame, measured: str, predicted: str, times: pd.Series, le
 def _few(data: pd.DataFrame) -> pd.DataFrame:
     """Return the runs whose first token can be judged: of few requests, and not after a transfer from other GPUs."""
     return data[(data["requests"] <= FEW_REQUESTS) & (data["mode"] != APART) & data["ttft_s"].notna()]
-
-
-def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:
-    """Return the signed relative errors in %."""
-    return 100 * (predicted_s / measured_s - 1)
 
 
 def _add_errors(result: CaseResult, data: pd.DataFrame, prefix: str = "") -> None:

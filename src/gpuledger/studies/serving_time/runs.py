@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model.constants import ENGINES
 from gpuledger.models.transformer import Model, Parallel, Precision, read_model
 from gpuledger.models.transformer.blocks import Experts
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -24,8 +25,6 @@ _DECODE = tuple(f"decode_{name}" for name in (*_SIZES, "num_workers"))
 _IGNORED = ("backend_version", "precision", *(f"prefill_{name}" for name in (*_SIZES, "num_workers")))
 #: What a row's ``mode`` says of prompts and decoding: on the same GPUs, or not.
 TOGETHER, APART = "agg", "disagg"
-#: Engines whose kernels were measured.
-ENGINES = ("sglang", "trtllm", "vllm")
 #: No size is larger, and no time (ms).
 _MOST = 2**31
 #: GPUs that share one switch of NVLink; all others have nodes of eight.

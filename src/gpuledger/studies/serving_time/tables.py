@@ -2,11 +2,10 @@
 
 import pandas as pd
 
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.serving_time.parallelism import WORKLOAD, averages
 from gpuledger.studies.serving_time.runs import APART, TOGETHER
 
-#: Engines as they call themselves, TensorRT-LLM shortened; others are called as the runs call them.
-ENGINES = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
 #: Columns that make a class.
 CLASS = ("engine", "model", "precision")
 
@@ -39,9 +38,10 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
             groups |= {(mode, *names): part for names, part in own.groupby(list(CLASS))}
     rows = []
     for names, part in groups.items():
-        alone = 100 * (part["kernels_s"] / part["measured_s"] - 1)
+        alone = errors_percent(part["kernels_s"], part["measured_s"])
         back = part[part["held_back"]]
-        fitted = 100 * (back["predicted_s"] / back["measured_s"] - 1).abs()
+        fitted = errors_percent(back["predicted_s"], back["measured_s"]).abs()
+        given = errors_percent(part["given_ttft_s"], part["measured_s"])
         rows.append(
             {
                 **dict(zip(("mode", *CLASS), names, strict=True)),
@@ -49,7 +49,7 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
                 "median_unfitted_percent": alone.abs().median(),
                 "mape_unfitted_percent": alone.abs().mean(),
                 "bias_unfitted_percent": alone.median(),
-                "median_given_ttft_percent": (100 * (part["given_ttft_s"] / part["measured_s"] - 1)).abs().median(),
+                "median_given_ttft_percent": given.abs().median(),
                 "held_back_runs": len(back),
                 "median_unfitted_held_back_percent": alone[part["held_back"]].abs().median(),
                 "median_percent": fitted.median(),

@@ -1,6 +1,6 @@
 """Panels of predicted against measured training steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from gpuledger.ledger import figures
+from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.training_time.explanation import OTHER, RULE_PERCENT
 from gpuledger.studies.training_time.tables import of_one_length
 
@@ -108,20 +109,20 @@ def sizes_finding(data: pd.DataFrame) -> str:
     return f"Of the measured time of a step, kernels alone predict {' and '.join(ends)} of a sequence (medians)"
 
 
-def chosen_runs(data: pd.DataFrame, most: int = 9) -> pd.DataFrame:
-    """Return runs that differ in what a step consists of: of every model the shortest, of some the longest sequence."""
+def chosen_runs(data: pd.DataFrame) -> pd.DataFrame:
+    """Return up to nine runs that differ in their parts: of every model the shortest, of some the longest sequence."""
     plain = data[data["precision"] == "bf16"].sort_values(["sequence_tokens", "gpus"], kind="stable")
     plain = plain if len(plain) else data
     ends = [plain.groupby("model", sort=False).head(1), plain.groupby("model", sort=False).tail(1)]
     several = plain[plain["gpus"] == plain["gpus"].max()].head(2)
     found = pd.concat([*ends, several])
     found = found[~found.index.duplicated()]
-    places = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
+    places = np.unique(np.linspace(0, len(found) - 1, min(9, len(found))).round().astype(int))
     order = found.assign(share=found["attention_s"] / found["measured_s"]).sort_values("share", kind="stable")
     return order.iloc[places].drop(columns="share")
 
 
-def draw_parts(axes: Axes, data: pd.DataFrame, explained: pd.Series | None = None) -> None:
+def draw_parts(axes: Axes, data: pd.DataFrame) -> None:
     """Draw what steps consist of, in % of the measured time: predicted parts, and what they do not explain."""
     shares = {label: 100 * data[list(of)].sum(axis=1) / data["measured_s"] for label, (of, _) in SEGMENTS.items()}
     left, y = np.zeros(len(data)), np.arange(len(data))
@@ -142,14 +143,13 @@ def run_label(run: Mapping) -> str:
     return figures.plain(f"{run['model']}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPUs")
 
 
-def draw_methods(axes: Axes, data: pd.DataFrame, methods: Sequence[str] = tuple(METHODS)) -> None:
+def draw_methods(axes: Axes, data: pd.DataFrame) -> None:
     """Draw the median error of every prediction; of the explained one, in runs that explained nothing."""
     judged = data["held_back"] & (data["precision"] == "bf16")
     rows = []
-    for name in methods:
-        column, color = METHODS[name]
+    for name, (column, color) in METHODS.items():
         part = data[judged] if name == FITTED else data
-        errors = (100 * (part[column] / part["measured_s"] - 1)).abs().dropna()
+        errors = errors_percent(part[column], part["measured_s"]).abs().dropna()
         if len(errors):
             rows.append((name, errors.median(), color))
     for at, (_, error, color) in enumerate(rows):

@@ -10,6 +10,7 @@ from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.accuracy import beyond_plausible, errors_percent
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.training import TrainingRun, hfu_percent, mfu_percent, predict_steps, training_memory
 from gpuledger.models.training.memory import fits
@@ -18,8 +19,6 @@ from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.training_time.explanation import Explanation, explain, roofline_s, rule_s
 from gpuledger.studies.training_time.runs import express, read_runs
 
-#: Measured over predicted times beyond which the unit is wrong, not the prediction.
-IMPLAUSIBLE = 50
 #: Half a unit of the last printed digit of a utilisation (%).
 _HALF_DIGIT = 0.005
 #: Relative difference by which two printed numbers of a run may differ, of seven and of five digits.
@@ -47,9 +46,7 @@ def reduce(case: Case) -> CaseResult:
         raise InputError(case.path("runs"), "", problem, "add runs that the models can express, or set another gpu")
     rows = rows.iloc[places].reset_index(drop=True)
     data, kernels = _predict(runs, rows, gpu)
-    ratio = float((data["measured_s"] / data["kernels_s"]).median())
-    if not 1 / IMPLAUSIBLE < ratio < IMPLAUSIBLE:
-        than = f"{1 / ratio:.3g} times shorter" if ratio < 1 else f"{ratio:.3g} times longer"
+    if than := beyond_plausible(data["measured_s"], data["kernels_s"]):
         problem = f"steps are, in the median, {than} than their kernels"
         raise InputError(case.path("runs"), "", problem, "correct the units of the throughput, or the gpu")
     # Runs in bf16 explain; those in fp8 judge.
@@ -107,11 +104,6 @@ def _predict(runs: list[TrainingRun], rows: pd.DataFrame, gpu: Gpu) -> tuple[pd.
     data["memory_bytes"] = [training_memory(run)["memory_bytes"] for run in runs]
     data["fits"] = fits(data["memory_bytes"], gpu, data["gpus"])
     return data, kernels
-
-
-def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:
-    """Return the signed relative errors in %."""
-    return 100 * (predicted_s / measured_s - 1)
 
 
 def _add_errors(result: CaseResult, data: pd.DataFrame, plain: pd.Series) -> None:

@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from gpuledger.models.time_model.accuracy import errors_percent
+
 #: Predictions by column, and what the table calls them.
 PREDICTIONS = {"kernels": "kernels_s", "roofline": "roofline_s", "rule": "rule_s"}
 
@@ -34,9 +36,9 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
         groups |= {(words, str(value).lower()): part for value, part in runs.groupby(by, sort=True)}
     rows = []
     for (by, value), part in groups.items():
-        errors = {name: 100 * (part[column] / part["measured_s"] - 1) for name, column in PREDICTIONS.items()}
+        errors = {name: errors_percent(part[column], part["measured_s"]) for name, column in PREDICTIONS.items()}
         back = part[part["held_back"] & (part["precision"] == "bf16")]
-        explained = 100 * (back["explained_s"] / back["measured_s"] - 1)
+        explained = errors_percent(back["explained_s"], back["measured_s"])
         rows.append(
             {
                 "by": by,

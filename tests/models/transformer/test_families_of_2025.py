@@ -5,8 +5,7 @@ from transformer_counts import check_counts, check_products, sizes
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
-from gpuledger.models.transformer.families import FAMILIES
-from gpuledger.models.transformer.newer_families import NOT_MODELLED
+from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED
 
 
 def experts(count, active, width, **more):
@@ -94,11 +93,8 @@ BAMBA = {
     **sizes("bamba", 4096, 32, 32, 8, 14336, 128256, attn_layer_indices=[9, 18, 27], attn_rotary_emb=64),
     **{"mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4},
     **{
-        "mamba_expand": 2,
-        "mamba_chunk_size": 256,
-        "mamba_conv_bias": True,
-        "mamba_dt_rank": 256,
-        "mamba_proj_bias": False,
+        **{"mamba_expand": 2, "mamba_chunk_size": 256, "mamba_conv_bias": True},
+        **{"mamba_dt_rank": 256, "mamba_proj_bias": False},
     },
     **{"num_logits_to_keep": 1, "use_mamba_kernels": True, "tie_word_embeddings": False, "rms_norm_eps": 1e-5},
 }
@@ -162,11 +158,7 @@ COUNTED = {
     "Ministral-3-8B": (MINISTRAL3, 8489553920, 139264),
     "Qwen3-Omni-30B-A3B": (OMNI, 30532646912, 98304),
     "InternVL3-8B": (INTERNVL, 7612820992, 57344),
-    "AFM-4.5B": (
-        sizes("arcee", 2560, 36, 20, 4, 18432, 128004, head_dim=128, hidden_act="relu2"),
-        4619184640,
-        73728,
-    ),
+    "AFM-4.5B": (sizes("arcee", 2560, 36, 20, 4, 18432, 128004, head_dim=128, hidden_act="relu2"), 4619184640, 73728),
     # 16.26 billion; norms of heads, and a bias of each expert's choice.
     "Nemotron-Nano-9B-v2": (NANO_9B, 8888227328, 16384),
     "Ling-mini-2.0": (LING_MINI, 16255643392, 40960),

@@ -1,0 +1,230 @@
+"""Architectures in which every layer attends and has one dense feed-forward block, by ``model_type``."""
+
+from gpuledger.models.transformer import attention_rules as attention
+from gpuledger.models.transformer import feed_forward_rules as ffn
+from gpuledger.models.transformer import window_rules as window
+from gpuledger.models.transformer.family import ModelFamily
+from gpuledger.models.transformer.feed_forward_rules import dense
+
+_GPT2_NAMES = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_positions": "max_position_embeddings",
+    "n_inner": "intermediate_size",
+    "activation_function": "hidden_act",
+}
+_GEMMA3 = {
+    **{"vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26},
+    **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
+    "max_position_embeddings": 131_072,
+}
+#: DeepSeek's sizes of latent attention.
+LATENT = {
+    **{"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "q_lora_rank": 1536,
+}
+NO_BIAS = {"attention_bias": False, "mlp_bias": False, "lm_head_bias": False}
+_MISTRAL = ModelFamily(
+    window.everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, NO_BIAS, False, False
+)
+_GLM = {
+    "defaults": {"attention_bias": True, "num_key_value_heads": 2, "head_dim": 128, "partial_rotary_factor": 0.5},
+    **{"out_bias": False, "stored_fused": True},
+}
+_APERTUS = {"qk_norm": True, "post_norm": False, "mlp_bias": False}
+_NEMOTRON = {"hidden_act": "relu2", "partial_rotary_factor": 0.5}
+ERNIE = dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "use_bias") | {"tied": True}
+_QWEN = {
+    "defaults": {"num_key_value_heads": 32, "sliding_window": 4096},
+    "window": window.if_used(lambda i, first: i >= first),
+}
+_QWEN3 = ModelFamily(**_QWEN, ffn=dense, qk_norm="head")
+GEMMA = {"tied": True, "scaled_embedding": True}
+_FALCON_NAMES = {
+    **{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"},
+    **{"num_kv_heads": "num_key_value_heads", "n_head_kv": "num_key_value_heads", "bias": "attention_bias"},
+    **{"ffn_hidden_size": "intermediate_size", "activation": "hidden_act"},
+}
+_COHERE = {"tied": True, "parallel": 1}
+_LLAMA_WITH_BIAS = ModelFamily(window.none, dense, qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias")
+GRANITE_SWA = dict(window=window.listed, attention=attention.granite_swa, sinks=True, scaled_embedding=True)
+
+DENSE = {
+    "llama": ModelFamily(window.none, dense, mlp_bias="mlp_bias"),
+    **dict.fromkeys(("mistral", "ministral", "ministral3"), _MISTRAL),
+    "seed_oss": ModelFamily(window.none, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
+    "qwen2": ModelFamily(**_QWEN, ffn=dense, qkv_bias=True, out_bias=False),
+    # MiMo-7B: Qwen2 with multi-token prediction.
+    "mimo": ModelFamily(**_QWEN, ffn=dense, fixed={"use_mrope": False}, qkv_bias="attention_bias", out_bias=False),
+    "qwen3": _QWEN3,
+    "qwen3_vl_text": _QWEN3,
+    "gpt2": ModelFamily(
+        window.none,
+        dense,
+        fixed={"add_cross_attention": False},
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        stored_fused=True,
+        gated=False,
+        positions=True,
+        norm_bias=True,
+        tied=True,
+        renamed=_GPT2_NAMES,
+    ),
+    "gemma": ModelFamily(window.none, dense, {"num_key_value_heads": 16, "head_dim": 256}, **GEMMA),
+    "gemma2": ModelFamily(
+        window.every_second,
+        dense,
+        {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
+        post_norms=True,
+        **GEMMA,
+    ),
+    "gemma3_text": ModelFamily(window.but_every_nth, dense, _GEMMA3, post_norms=True, qk_norm="head", **GEMMA),
+    "phi3": ModelFamily(
+        window.everywhere,
+        dense,
+        fixed={**NO_BIAS, "full_attn_mod": 1, "interpolate_factor": 1},
+        qkv_bias=False,
+        out_bias=False,
+        stored_fused=True,
+    ),
+    # Nemotron-NAS: Llama with layers of different sizes.
+    "nemotron-nas": ModelFamily(window.none, dense, fixed={"mlp_bias": False}, single="block_configs"),
+    # Their norms follow the blocks, which takes the same kernels.
+    "olmo2": ModelFamily(window.none, dense, qk_norm="full"),
+    "olmo3": ModelFamily(
+        window.but_every_nth, dense, {"sliding_window": 4096, "sliding_window_pattern": 4}, qk_norm="full"
+    ),
+    "falcon": ModelFamily(
+        window.none,
+        ffn.dense_falcon,
+        {"multi_query": True, "hidden_act": "gelu"},
+        {"alibi": False, "parallel_attn": True},
+        mlp_bias="attention_bias",
+        stored_fused=True,
+        gated=False,
+        attention=attention.falcon,
+        parallel=1,
+        norm_bias=True,
+        tied=True,
+        renamed=_FALCON_NAMES,
+    ),
+    "cohere": ModelFamily(window.none, dense, attention=attention.cohere, **_COHERE),
+    # Command-A: only layers with a window have RoPE.
+    "cohere2": ModelFamily(
+        window.but_every_nth,
+        dense,
+        {"sliding_window": 4096, "sliding_window_pattern": 4},
+        attention=attention.cohere,
+        **_COHERE,
+    ),
+    "granite": ModelFamily(window.none, dense, mlp_bias="mlp_bias", tied=True, scaled_embedding=True),
+    "internlm2": ModelFamily(window.none, dense, qkv_bias="bias", out_bias="bias"),
+    "starcoder2": ModelFamily(
+        window.everywhere,
+        dense,
+        {"use_bias": True},
+        {"activation_function": "gelu", "mlp_type": "default", "norm_type": "layer_norm"},
+        **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "use_bias"),
+        gated=False,
+        norm_bias=True,
+        tied=True,
+    ),
+    # Phi-1 to Phi-2; the bias of the LM head is not counted.
+    "phi": ModelFamily(
+        window.none,
+        dense,
+        {"hidden_act": "gelu_new"},
+        {"qk_layernorm": False},
+        **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), True),
+        gated=False,
+        norm_bias=True,
+        parallel=1,
+    ),
+    "smollm3": ModelFamily(window.none, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),
+    "cwm": ModelFamily(window.everywhere, dense, mlp_bias="mlp_bias"),
+    "arcee": ModelFamily(window.none, dense, {"hidden_act": "relu2"}, mlp_bias="mlp_bias", gated=False),
+    "apertus": ModelFamily(window.none, dense, {"hidden_act": "xielu"}, _APERTUS, qk_norm="head", gated=False),
+    # Nemotron-4 and Minitron.
+    "nemotron": ModelFamily(window.none, dense, _NEMOTRON, mlp_bias="mlp_bias", gated=False, norm_bias=True),
+    "glm": ModelFamily(window.none, dense, **_GLM),
+    "glm4": ModelFamily(window.none, dense, post_norms=True, **_GLM),
+    # Its norms follow the blocks, which takes the same kernels; with windows, only those layers have RoPE.
+    "exaone4": ModelFamily(window.of_exaone, dense, qk_norm="head", attention=attention.rope_with_window),
+    "ernie4_5": ModelFamily(window.none, dense, **ERNIE),
+    # Pythia.
+    "gpt_neox": ModelFamily(
+        window.none,
+        dense,
+        {"attention_bias": True, "hidden_act": "gelu"},
+        {"use_parallel_residual": True},
+        mlp_bias=True,
+        stored_fused=True,
+        gated=False,
+        parallel=2,
+        norm_bias=True,
+        renamed={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
+    ),
+    "iquestcoder": ModelFamily(
+        window.none,
+        dense,
+        {"num_key_value_heads": 8, "head_dim": 128},
+        {"use_sliding_window": False, "clip_qkv": None},
+        mlp_bias="mlp_bias",
+    ),
+    "exaone": ModelFamily(
+        window.none,
+        dense,
+        {"num_key_value_heads": 8},
+        renamed={"num_layers": "num_hidden_layers", "activation_function": "hidden_act"},
+    ),
+    "hyperclovax": ModelFamily(
+        window.none, dense, mlp_bias="mlp_bias", post_norms="use_post_norm", scaled_embedding=True
+    ),
+    "internlm3": _LLAMA_WITH_BIAS,
+    "jais2": ModelFamily(
+        window.none,
+        dense,
+        {"hidden_act": "relu2", "attention_bias": True, "mlp_bias": True},
+        mlp_bias="mlp_bias",
+        gated=False,
+        norm_bias=True,
+    ),
+    "vaultgemma": ModelFamily(
+        window.every_second,
+        dense,
+        {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
+        tied=True,
+        scaled_embedding=True,
+    ),
+    "granite_swa": ModelFamily(**GRANITE_SWA, ffn=dense, mlp_bias="mlp_bias", tied=True),
+    # Youtu-LLM and MiniCPM3: dense layers behind latent attention.
+    "youtu": ModelFamily(window.none, dense, LATENT, attention=attention.latent, tied=True),
+    "minicpm3": ModelFamily(
+        window.none,
+        dense,
+        {**LATENT, "q_lora_rank": 768, "kv_lora_rank": 256},
+        attention=attention.latent,
+        tied=True,
+        scaled_embedding=True,
+    ),
+    "gemma3n_text": ModelFamily(
+        window.but_every_nth,
+        ffn.gemma3n,
+        {
+            **{"num_key_value_heads": 2, "head_dim": 256, "sliding_window": 512, "sliding_window_pattern": 5},
+            **{"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "num_kv_shared_layers": 15},
+        },
+        {"attention_bias": False},
+        qk_norm="head",
+        post_norms=True,
+        tied=True,
+        scaled_embedding=True,
+        attention=attention.gemma3n,
+        residuals="alternating",
+        per_layer="hidden_size_per_layer_input",
+        renamed={"intermediate_size": "intermediate_sizes"},
+    ),
+}

@@ -1,0 +1,220 @@
+"""Architectures with a mixture of experts behind attention, by ``model_type``."""
+
+from gpuledger.models.transformer import attention_rules as attention
+from gpuledger.models.transformer import feed_forward_rules as ffn
+from gpuledger.models.transformer import window_rules as window
+from gpuledger.models.transformer.dense_families import ERNIE, GEMMA, GRANITE_SWA, LATENT, NO_BIAS
+from gpuledger.models.transformer.family import ModelFamily
+
+_QWEN3_MOE = ModelFamily(
+    window.if_used(lambda i, first: True),
+    ffn.sparse_steps(shared=False),
+    {"num_key_value_heads": 4, "sliding_window": 4096},
+    {"use_qk_norm": True},
+    qk_norm="head",
+    renamed={"num_local_experts": "num_experts"},  # transformers 5
+)
+_GEMMA4 = {
+    **{"head_dim": 256, "global_head_dim": 512, "num_key_value_heads": 4, "sliding_window": 512},
+    "hidden_activation": "gelu_pytorch_tanh",
+}
+_STEP_NAMES = {
+    **{"moe_num_experts": "num_experts", "moe_top_k": "num_experts_per_tok", "share_expert_dims": "share_expert_dim"},
+    **{"n_routed_experts": "num_experts", "num_attention_groups": "num_key_value_heads"},
+}
+_MLA = {"defaults": LATENT, "window": window.none, "fixed": {"mlp_bias": False}}
+_MINIMAX_M3 = ModelFamily(
+    window.none, ffn.minimax_m3, {"attention_bias": False}, qk_norm="head", attention=attention.minimax_m3
+)
+_STEP = ModelFamily(
+    window.every_second,
+    ffn.step,
+    {"num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 11264},
+    {"use_qkv_bias": False},
+    qk_norm="head",
+    attention=attention.step,
+    renamed=_STEP_NAMES,
+)
+_DEEPSEEK_V4 = ModelFamily(
+    window.none, ffn.deepseek_v4, attention=attention.compressed, residuals="hyper", fixed={"attention_bias": False}
+)
+_EXPERTS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
+
+WITH_EXPERTS = {
+    "mixtral": ModelFamily(
+        window.everywhere, ffn.all_routed("num_local_experts"), {"num_key_value_heads": 8}, NO_BIAS, False, False
+    ),
+    "qwen2_moe": ModelFamily(
+        window.if_used(lambda i, first: i % 2 == 0 and i < first),
+        ffn.sparse_steps(shared=True),
+        {"num_key_value_heads": 16, "sliding_window": 4096, "qkv_bias": True},
+        qkv_bias="qkv_bias",
+        out_bias=False,
+    ),
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_moe_text": _QWEN3_MOE,
+    "llama4_text": ModelFamily(window.of_chunks, ffn.llama4, {"num_key_value_heads": 8}, attention=attention.llama4),
+    "gpt_oss": ModelFamily(
+        window.every_second,
+        ffn.all_routed("num_local_experts", bias=True),
+        {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
+        sinks=True,
+    ),
+    "deepseek_v2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=attention.latent),
+    "deepseek_v3": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
+    "glm4_moe_lite": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
+    "deepseek_v32": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.sparse_latent),
+    "glm_moe_dsa": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.sparse_latent),
+    # GLM-4.5: experts as DeepSeek-V3's.
+    "glm4_moe": ModelFamily(
+        window.none,
+        ffn.deepseek(router_bias=True),
+        {"partial_rotary_factor": 0.5, "num_key_value_heads": 8},
+        out_bias=False,
+        attention=attention.optional_norm,
+    ),
+    "kimi_k2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
+    "minimax_m2": ModelFamily(window.none, ffn.minimax, {"attention_bias": False}, qk_norm="full"),
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl_text": _MINIMAX_M3,
+    "gemma4_text": ModelFamily(
+        window.but_every_nth,
+        ffn.gemma4,
+        _GEMMA4,
+        post_norms=True,
+        qk_norm="head",
+        attention=attention.gemma4,
+        per_layer="hidden_size_per_layer_input",
+        renamed={"top_k_experts": "num_experts_per_tok"},
+        **GEMMA,
+    ),
+    "mimo_v2_flash": ModelFamily(
+        window.of_mimo_v2,
+        ffn.mimo_v2,
+        {"head_dim": 192, "v_head_dim": 128, "sliding_window": 128},
+        out_bias=False,
+        attention=attention.mimo_v2,
+    ),
+    "step3p5": _STEP,
+    "step3p7": _STEP,
+    "deepseek_v4": _DEEPSEEK_V4,
+    "deepseek_ref": _DEEPSEEK_V4,
+    "dots1": ModelFamily(window.of_last, ffn.deepseek(router_bias=True), qk_norm="head"),
+    # The bias of its LM head is not counted.
+    "phimoe": ModelFamily(window.everywhere, ffn.all_routed("num_local_experts"), norm_bias=True),
+    **dict.fromkeys(("olmoe", "flex_olmo"), ModelFamily(window.none, ffn.all_routed("num_experts"), qk_norm="full")),
+    "mistral4": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=attention.latent),
+    "solar_open": ModelFamily(
+        window.none, ffn.deepseek(router_bias=True), {"num_key_value_heads": 8}, attention=attention.optional_norm
+    ),
+    **dict.fromkeys(
+        ("hunyuan_v1_dense", "hunyuan_v1_moe"),
+        ModelFamily(window.none, ffn.hunyuan, fixed=NO_BIAS, qk_norm="head", attention=attention.hunyuan),
+    ),
+    "ernie4_5_moe": ModelFamily(
+        window.none, ffn.ernie, **ERNIE, renamed={"moe_num_experts": "n_routed_experts", "moe_k": "num_experts_per_tok"}
+    ),
+    **dict.fromkeys(("granitemoe", "granitemoeshared"), ModelFamily(window.none, ffn.granite, scaled_embedding=True)),
+    # Ling and Ring.
+    **dict.fromkeys(
+        ("bailing_moe", "bailing_moe_v2"),
+        ModelFamily(
+            window.none,
+            ffn.bailing,
+            qkv_bias="use_qkv_bias",
+            out_bias="use_bias",
+            attention=attention.optional_norm,
+            renamed={"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"},
+        ),
+    ),
+    # K-EXAONE.
+    "exaone_moe": ModelFamily(
+        window.of_exaone,
+        ffn.deepseek_with(),
+        {"first_k_dense_replace": 1, "n_shared_experts": 1},
+        qk_norm="head",
+        attention=attention.rope_with_window,
+        renamed={**_EXPERTS, "first_last_k_dense_replace": "first_k_dense_replace"},
+    ),
+    # Hunyuan 3.
+    "hy_v3": ModelFamily(
+        window.none,
+        ffn.deepseek_with(
+            *("router_scaling_factor", "enable_moe_fp32_combine", "enable_lm_head_fp32"),
+            *("moe_router_enable_expert_bias", "moe_router_use_sigmoid", "route_norm"),
+        ),
+        {"first_k_dense_replace": 1, "n_shared_experts": 1},
+        {"qk_norm": True, "mlp_bias": False},
+        qk_norm="head",
+        renamed=_EXPERTS,
+    ),
+    "granitemoe_swa": ModelFamily(**GRANITE_SWA, ffn=ffn.granite),
+    "axk1": ModelFamily(
+        window.none, ffn.axk1, {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}, attention=attention.latent
+    ),
+    "sarvam_mla": ModelFamily(
+        window.none,
+        ffn.deepseek_with("moe_router_enable_expert_bias", "q_head_dim"),
+        {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 1, "n_shared_experts": 1},
+        attention=attention.latent,
+        renamed=_EXPERTS,
+    ),
+    "sarvam_moe": ModelFamily(
+        window.none,
+        ffn.deepseek_with("moe_router_enable_expert_bias"),
+        {"head_dim": 64, "num_key_value_heads": 4, "use_qk_norm": True, "first_k_dense_replace": 1},
+        out_bias=False,
+        attention=attention.optional_norm,
+        renamed={**_EXPERTS, "use_qkv_bias": "attention_bias"},
+    ),
+    # Mellum 2.
+    "mellum": ModelFamily(
+        window.listed,
+        ffn.marked(0, router_bias=False),
+        {"num_key_value_heads": 4},
+        qk_norm="head",
+        renamed={"num_local_experts": "num_experts"},
+    ),
+    "laguna": ModelFamily(window.listed, ffn.marked(1, router_bias=True), qk_norm="head", attention=attention.laguna),
+    "kolibri1": ModelFamily(
+        window.listed,
+        ffn.marked(0, router_bias=True),
+        qk_norm="head",
+        post_norms=True,
+        attention=attention.rope_with_window,
+        renamed={"num_local_experts": "num_experts"},
+    ),
+    "flint": ModelFamily(
+        window.listed,
+        ffn.sparse_steps(shared=True, gate=False),
+        {"mlp_only_layers": [0, 1]},
+        qk_norm="head",
+        sinks=True,
+    ),
+    # Trinity.
+    "afmoe": ModelFamily(
+        window.but_every_nth,
+        ffn.deepseek_with(),
+        {"sliding_window_pattern": 4, "first_k_dense_replace": 1, "n_shared_experts": 2},
+        qk_norm="head",
+        post_norms=True,
+        attention=attention.afmoe,
+        scaled_embedding=True,
+        renamed={
+            **_EXPERTS,
+            "num_dense_layers": "first_k_dense_replace",
+            "global_attn_every_n_layers": "sliding_window_pattern",
+        },
+    ),
+    "longcat_flash": ModelFamily(
+        window.none,
+        ffn.longcat,
+        {**LATENT, "zero_expert_num": 256},
+        attention=attention.latent,
+        pairs=True,
+        renamed={
+            **{"ffn_hidden_size": "intermediate_size", "expert_ffn_hidden_size": "moe_intermediate_size"},
+            "moe_topk": "num_experts_per_tok",
+        },
+    ),
+}

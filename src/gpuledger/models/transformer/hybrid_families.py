@@ -1,0 +1,97 @@
+"""Architectures of which some layers keep a state or convolve instead of attending, by ``model_type``."""
+
+from gpuledger.models.transformer import feed_forward_rules as ffn
+from gpuledger.models.transformer import recurrent_rules as recurrent
+from gpuledger.models.transformer import window_rules as window
+from gpuledger.models.transformer.family import ModelFamily
+from gpuledger.models.transformer.feed_forward_rules import dense
+
+_QWEN35 = {"attn_output_gate": True, "full_attention_interval": 4}
+_LFM2 = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
+_CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "tied": True}
+_MAMBA = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4}
+_BAMBA = {"num_key_value_heads": 8, "partial_rotary_factor": 0.5, **_MAMBA}
+
+HYBRID = {
+    "qwen3_5_text": ModelFamily(window.none, dense, _QWEN35, qk_norm="head", attention=recurrent.with_delta),
+    "qwen3_5_moe_text": ModelFamily(
+        window.none, ffn.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=recurrent.with_delta
+    ),
+    "qwen3_next": ModelFamily(
+        window.none,
+        ffn.sparse_steps(shared=True),
+        {**_QWEN35, "partial_rotary_factor": 0.25},
+        qk_norm="head",
+        attention=recurrent.with_delta,
+    ),
+    "nemotron_h": ModelFamily(
+        window.none,
+        dense,
+        {"norm_eps": 1e-5},
+        {"use_bias": False, "mamba_proj_bias": False, "mlp_bias": False, "attention_bias": False},
+        gated=False,
+        single="hybrid_override_pattern",
+        renamed={"mlp_hidden_act": "hidden_act", "attention_head_dim": "head_dim"},
+    ),
+    "kimi_linear": ModelFamily(
+        window.none,
+        ffn.kimi_linear,
+        {"num_expert_group": 1},
+        attention=recurrent.kimi_linear,
+        residuals="blocks",
+        renamed={
+            **{"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok"},
+            "num_shared_experts": "n_shared_experts",
+        },
+    ),
+    "granitemoehybrid": ModelFamily(window.none, ffn.granite, attention=recurrent.granite, scaled_embedding=True),
+    "bamba": ModelFamily(
+        window.none, dense, _BAMBA, {"attention_bias": False, "mlp_bias": False}, attention=recurrent.bamba
+    ),
+    "lfm2": ModelFamily(window.none, ffn.dense_lfm2, renamed=_LFM2, **_CONVOLUTIONS),
+    "lfm2_moe": ModelFamily(
+        window.none,
+        ffn.lfm2_moe,
+        renamed={
+            **_LFM2,
+            "num_experts": "n_routed_experts",
+            "num_local_experts": "n_routed_experts",
+            "num_dense_layers": "first_k_dense_replace",
+        },
+        **_CONVOLUTIONS,
+    ),
+    "lfm3": ModelFamily(
+        window.none, dense, {"use_attention_gate": True}, post_norms="use_sandwich_norm", renamed=_LFM2, **_CONVOLUTIONS
+    ),
+    "falcon_h1": ModelFamily(
+        window.none,
+        dense,
+        {"num_key_value_heads": 8, "mamba_d_ssm": 1024, **_MAMBA},
+        {"attention_bias": False, "mlp_bias": False, "sliding_window": None},
+        attention=recurrent.falcon_h1,
+        scaled_embedding=True,
+    ),
+    "jamba": ModelFamily(
+        window.none,
+        ffn.jamba,
+        # Without the keys of its layers a file is none of this architecture.
+        {"num_key_value_heads": 8},
+        {"attention_bias": False},
+        attention=recurrent.jamba,
+    ),
+    # MiniMax-Text-01 and MiniMax-M1.
+    **dict.fromkeys(
+        ("minimax", "minimax_text_01", "minimax_m1"),
+        ModelFamily(
+            window.none,
+            ffn.all_routed("num_local_experts"),
+            {"num_key_value_heads": 8},
+            {"attention_bias": False},
+            attention=recurrent.lightning,
+        ),
+    ),
+    # OLMo Hybrid.
+    "olmo_hybrid": ModelFamily(
+        window.none, dense, {"full_attention_interval": 4}, qk_norm="full", attention=recurrent.olmo_hybrid
+    ),
+}
