@@ -297,6 +297,13 @@ def test_an_empty_call_is_found_or_given(tmp_path):
     assert given["constant_gelu_empty_call_s"] == 40e-6 and "given" in given["constants_source"]
 
 
+def test_a_cell_that_is_a_list_is_told_from_an_empty_one(tmp_path):
+    frame = pd.DataFrame({"gemm_dtype": "bf16", "m": 1, "n": 8, "k": 8, "latency": [[]]})
+    frame.to_parquet(tmp_path / "gemm.parquet")
+    with pytest.raises(InputError, match=r"row 1, column latency: '\[\]' is not a positive number"):
+        read_gemms(tmp_path / "gemm.parquet", "ms")
+
+
 BAD = {
     "missing column": ("gemm_dtype,m,n,latency\nbf16,1,1,1\n", {}, r"line 1: the column 'k' is missing"),
     "negative latency": (

@@ -11,7 +11,6 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.readers import tabular
 
-SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 #: No kernel takes more than an hour (s).
 MOST_S = 3600.0
 #: Columns of what a GPU drew meanwhile, and of what it may draw (W).
@@ -27,7 +26,7 @@ class MeasuredTable:
     wanted, optional : sequence of str
         Columns that are read; of the optional ones those that are present (None: all).
     unit : str
-        Of the times: a key of `SECONDS`.
+        Of the times: a key of :data:`gpuledger.readers.tabular.SECONDS`.
     powers : bool
         Whether the columns ``power`` and ``power_limit`` (W) are wanted as well.
     """
@@ -61,7 +60,7 @@ class MeasuredTable:
             row = int(self.cells.index[row])
             place = f"row {row + 1}" if self.path.suffix == ".parquet" else f"line {row + 2}"
             # Words such as n/a are read as empty cells.
-            said = "a cell that is empty or says n/a" if pd.isna(cell) else f"'{cell}'"
+            said = "a cell that is empty or says n/a" if np.ndim(cell) == 0 and pd.isna(cell) else f"'{cell}'"
             raise InputError(self.path, f"{place}, column {name}", f"{said} {problem}", remedy)
 
     def texts(self, name: str) -> pd.Series:
@@ -94,7 +93,7 @@ class MeasuredTable:
 
     def seconds(self, name: str = "latency", known: np.ndarray | bool = True) -> np.ndarray:
         """Return a column of times in seconds; checked as by :meth:`positive_numbers`."""
-        times = self.positive_numbers(name, known) * SECONDS[self.unit]
+        times = self.positive_numbers(name, known) * tabular.SECONDS[self.unit]
         self.refuse(known & (times > MOST_S), name, f"{self.unit} are more than an hour", "correct it")
         return times
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.kernel_tables.measured_table import MOST_S, SECONDS, MeasuredTable
+from gpuledger.readers import tabular
+from gpuledger.readers.kernel_tables.measured_table import MOST_S, MeasuredTable
 
 _HALVES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "bf16", "half": "bf16"}
 #: Dimensions of DeepSeek-V3's latent vector and of a head's keys (without RoPE's) and values.
@@ -91,7 +92,7 @@ def _quantise_table(path: Path, unit: str, operation: str) -> tuple[pd.DataFrame
     if operation == _QUANTISED:
         frame["measured_s"] = table.seconds()
     else:
-        frame["measured_s"] = table.numbers("latency") * SECONDS[table.unit]
+        frame["measured_s"] = table.numbers("latency") * tabular.SECONDS[table.unit]
         beyond = ~(np.abs(frame["measured_s"]) <= MOST_S)
         table.refuse(beyond, "latency", "is no number, or more than an hour", "remove the row")
     return table.known_rows(frame, "quant_dtype")
