@@ -50,7 +50,8 @@ try:
     REPOSITORY = Repository(Path(), config)
     REPOSITORY.check_config()
     # What of this machine's GPU is recorded, as a dataset of its own.
-    RECORDING = make_plan(config.get("gpu", "off"), config.get("record", {}).get("python"))
+    record = config.get("record", {})
+    RECORDING = make_plan(config.get("gpu", "off"), record.get("python"), record.get("parts"))
 except InputError as error:
     raise WorkflowError(str(error)) from None
 

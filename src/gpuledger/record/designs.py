@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 _LAUNCHES = {
     ("gpt2", "forward"): (14, 6),
     ("gpt2", "backward"): (26, 10),
-    ("llama", "forward"): (48, 12),
-    ("llama", "backward"): (85, 20),
+    ("llama", "forward"): (34, 6),
+    ("llama", "backward"): (60, 20),
 }
 
 
@@ -117,17 +117,15 @@ _FEW_LAYERS = (1, 2, 3, 4, 5)
 _WIDTHS = (192, 384, 768, 1536, 3072, 6144)
 #: The sweep of the notes on metric sweeps: GPT-2's 12 heads, which become wider with the model.
 _GPT2 = SweepDesign("gpt2", Point(2, 768, 128), (1, 2, 4, 8, 12), _WIDTHS, _LENGTHS, n_head=12)
-_LLAMA = SweepDesign(
-    "llama", Point(2, 2048, 128), (1, 2, 3, 4, 6), (512, 1024, 2048, 3072, 4096), _LENGTHS, head_dim=128
-)
+_LLAMA = SweepDesign("llama", Point(1, 2048, 128), _FEW_LAYERS, (512, 1024, 2048, 3072, 4096), _LENGTHS, head_dim=128)
 #: By case. In `gpt2_head_dim_64`, as in published families of models, wider models have more heads. Backward passes
-#: have twice the launches of forward passes, hence fewer layers.
+#: have twice the launches of forward passes, and Llama twice those of GPT-2: hence few layers.
 SWEEPS = {
     "gpt2": _GPT2,
     "gpt2_head_dim_64": SweepDesign("gpt2", _GPT2.base, hidden_dim=_WIDTHS, head_dim=64),
-    "gpt2_backward": replace(_GPT2, n_layer=_FEW_LAYERS, direction="backward"),
-    "llama": _LLAMA,
-    "llama_backward": replace(
-        _LLAMA, n_layer=_FEW_LAYERS, hidden_dim=(), seq_len=(64, 128, 256, 512, 1024), direction="backward"
+    "gpt2_backward": SweepDesign(
+        "gpt2", Point(1, 768, 128), _FEW_LAYERS, _WIDTHS[:-1], _LENGTHS, n_head=12, direction="backward"
     ),
+    "llama": _LLAMA,
+    "llama_backward": replace(_LLAMA, hidden_dim=(), seq_len=_LENGTHS[:-1], direction="backward"),
 }

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -36,7 +36,7 @@ class RecordingPlan:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
+def make_plan(gpu: str | bool, python: str | None = None, parts: Collection[str] | None = None) -> RecordingPlan:
     """Decide what can be recorded on this machine.
 
     Parameters
@@ -46,12 +46,17 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
         ``off`` does not look for a GPU. YAML reads an unquoted ``off`` as false, which means the same.
     python : str, optional
         Python of the workloads if it is not the current one; its packages are not checked.
+    parts : collection of str, optional
+        Those to record, of :data:`PARTS`; default: all.
 
     Raises
     ------
     InputError
-        With ``require``: something is missing.
+        An unknown part; with ``require``: something is missing.
     """
+    if unknown := sorted({*(parts or ())} - {*PARTS}):
+        problem, remedy = f"unknown part {unknown[0]}", f"choose from {', '.join(PARTS)}"
+        raise InputError("config/config.yaml", "key record.parts", problem, remedy)
     if gpu in ("off", False):
         return RecordingPlan()
     if gpu == "auto" and shutil.which("nvidia-smi") is None and driver.load_library() is None:
@@ -64,13 +69,14 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
         if gpu == "require":
             raise
         return RecordingPlan(left_out={"gpu": str(error)})
-    lacks = {name: lack for name, part in PARTS.items() if (lack := lacking(part, python))}
+    wanted = {name: part for name, part in PARTS.items() if parts is None or name in parts}
+    lacks = {name: lack for name, part in wanted.items() if (lack := lacking(part, python))}
     required = {name: lack for name, lack in lacks.items() if not PARTS[name].optional}
     if required and gpu == "require":
         name, (problem, remedy) = next(iter(required.items()))
         raise InputError("config/config.yaml", "key gpu", f"part {name} cannot be recorded: {problem}", remedy)
     left_out = {name: f"{problem}; {remedy}" for name, (problem, remedy) in lacks.items()}
-    return RecordingPlan(tuple(name for name in PARTS if name not in lacks), left_out)
+    return RecordingPlan(tuple(name for name in wanted if name not in lacks), left_out)
 
 
 def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:

@@ -15,19 +15,6 @@ GROUP = 4
 THETA = 500_000.0
 
 
-class RMSNorm(nn.Module):
-    """RMS norm with a weight, computed in fp32 like the reference implementation."""
-
-    def __init__(self, hidden_dim: int, device: torch.device):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(hidden_dim, device=device))
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        wide = states.float()
-        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)
-        return (wide * scale).to(states.dtype) * self.weight
-
-
 @cache
 def angles_of(tokens: int, half: int, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Return cosine and sine of every position's angles; as in serving code, only the first pass computes them."""
@@ -45,6 +32,10 @@ def rotate(heads: torch.Tensor) -> torch.Tensor:
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
 
+def _norm(hidden_dim: int, device: torch.device) -> nn.Module:
+    return nn.RMSNorm(hidden_dim, eps=1e-5, device=device)
+
+
 class LlamaBlock(nn.Module):
     """RMS norm, causal attention with rotary embeddings and grouped heads, RMS norm, SwiGLU of 3.5 times the width.
 
@@ -56,7 +47,7 @@ class LlamaBlock(nn.Module):
         self.heads, self.head_dim = heads, hidden_dim // heads
         self.groups = max(1, heads // GROUP)
         narrow, wide = self.groups * self.head_dim, 7 * hidden_dim // 2
-        self.norm_1, self.norm_2 = RMSNorm(hidden_dim, device), RMSNorm(hidden_dim, device)
+        self.norm_1, self.norm_2 = _norm(hidden_dim, device), _norm(hidden_dim, device)
         sizes = {
             "query": (hidden_dim, hidden_dim),
             "key": (hidden_dim, narrow),
@@ -89,7 +80,7 @@ def make_model(
 ) -> transformer.Transformer:
     """Return Llama of the given sizes; it needs no position embeddings, whatever `seq_len`."""
     blocks = [LlamaBlock(hidden_dim, n_head, device) for _ in range(n_layer)]
-    return transformer.Transformer(blocks, RMSNorm(hidden_dim, device), hidden_dim, VOCABULARY, 0, False, device)
+    return transformer.Transformer(blocks, _norm(hidden_dim, device), hidden_dim, VOCABULARY, 0, False, device)
 
 
 if __name__ == "__main__":
