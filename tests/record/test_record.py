@@ -86,9 +86,9 @@ def test_only_the_parts_that_are_wanted_are_planned_and_required(tools, monkeypa
     assert plan.make_plan("auto", parts=["probes", "gemm"]) == plan.RecordingPlan(
         ("gemm",), {"probes": plan.make_plan("auto").left_out["probes"]}
     )
-    with pytest.raises(InputError, match="part probes .* NVRTC is not installed"):
+    with pytest.raises(InputError, match=r"part probes .* NVRTC is not installed"):
         plan.make_plan("require", parts=["probes", "gemm"])
-    with pytest.raises(InputError, match=r"key record.parts: unknown part sweeps; choose from blocks, counters"):
+    with pytest.raises(InputError, match=r"key record\.parts: unknown part sweeps; choose from blocks, counters"):
         plan.make_plan("off", parts=["sweeps"])
 
 
@@ -368,7 +368,7 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     dataset = load(folder)
     assert dataset.label == "recorded on NVIDIA H200"
     assert dataset.cases() == [
-        ("flop_reconciliation", "toy_network"),
+        *(("flop_reconciliation", name) for name in ("gpt2", "toy_network")),
         *(("metric_sweep", name) for name in ("gpt2", "gpt2_totals", "llama", "llama_totals")),
     ]
     for study, name in dataset.cases():
@@ -458,9 +458,10 @@ def test_whether_layers_matter_is_measured_on_the_whole_model(tools, tmp_path, m
         (tools / "layers_differ").touch()
     made(tools, tmp_path / "out", ["sweep_gpt2"])
     dataset = load(tmp_path / "out")
-    assert dataset.cases() == [("metric_sweep", "gpt2"), ("metric_sweep", "gpt2_totals")]
+    (_, case), *sweeps = dataset.cases()
+    assert case == "gpt2" and sweeps == [("metric_sweep", "gpt2"), ("metric_sweep", "gpt2_totals")]
     stores = "smsp__sass_inst_executed_op_global_st_sum"
-    per_launch, totals = (reduced(dataset.case(*case)) for case in dataset.cases())
+    per_launch, totals = (reduced(dataset.case(*case)) for case in sweeps)
     assert per_launch[f"fmha_{stores}_by_n_layer_law"] == ("proportional" if differ else "constant")
     assert totals[f"fmha_{stores}_by_n_layer_law"] == ("quadratic" if differ else "proportional")
     # The LM head launches a GEMM beside those of the layers.
@@ -479,7 +480,7 @@ def test_a_sweep_that_fails_is_recorded_by_the_next_call(tools, tmp_path):
     assert "sweep_gpt2" in recording.Recording(folder).left_out
     _, failed = made(tools, folder, ["sweep_gpt2"])
     assert failed == {} and len(calls(tools)) == 2
-    assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2_totals"]
+    assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2", "gpt2_totals"]
     assert recording.Recording(folder).left_out == {}
 
 

@@ -50,6 +50,28 @@ for passes in toy_network.PASSES:
     found[passes] = count.number
 print(json.dumps(found))
 """
+#: Sizes of the products of a pass, in order.
+PRODUCTS = """
+import json, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from gpuledger.record import designs
+from gpuledger.record.workloads import gpt2
+class Collect(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if function.__name__.partition(".")[0] in ("mm", "addmm"):
+            (m, k), (_, n) = (matrix.shape for matrix in arguments[-2:])
+            found.append([m, n, k])
+        return function(*arguments, **(options or {}))
+assert gpt2.VOCABULARY == designs.GPT2_VOCABULARY
+model, every = gpt2.make_model(2, 192, 12, 4, torch.device("cpu")), {}
+found = every["forward"] = []
+with Collect():
+    logits = model(torch.randint(gpt2.VOCABULARY, (1, 4)))
+found = every["backward"] = []
+with Collect():
+    logits.backward(torch.randn_like(logits))
+print(json.dumps(every))
+"""
 
 
 def test_workloads_do_the_flops_that_they_are_said_to(run):
@@ -88,6 +110,15 @@ def test_the_training_step_has_the_launches_of_the_source(run):
     reductions = {"setup": 0, "forward": 10, "forward_backward": 10 + 9}
     found = {passes: count + reductions[passes] for passes, count in json.loads(done.stdout).items()}
     assert found == designs.NETWORK_LAUNCHES == {"setup": 11, "forward": 41, "forward_backward": 81}
+
+
+def test_the_products_of_a_pass_are_those_of_its_design(run):
+    done = run("-c", PRODUCTS)
+    assert done.returncode == 0, done.stderr
+    point = designs.Point(2, 192, 4)
+    for name, found in json.loads(done.stdout).items():
+        design = designs.SWEEPS["gpt2" if name == "forward" else f"gpt2_{name}"]
+        assert found == [list(product) for product in design.products(point)]
 
 
 def test_the_toy_network_runs_as_it_is_called(python, run):

@@ -52,6 +52,8 @@ class Counting:
         return [python, "-m", f"gpuledger.record.workloads.{self.module}", *self.options]
 
 
+#: Tokens that GPT-2's LM head tells apart.
+GPT2_VOCABULARY = 50_257
 #: The three runs of the toy network.
 TOY_NETWORK = Counting(
     "toy_network",
@@ -97,6 +99,21 @@ class SweepDesign:
         """Return a point as the workload takes it: layers, width, heads and tokens, as ``2x768x12x128``."""
         heads = self.n_head or point.hidden_dim // self.head_dim
         return f"{point.n_layer}x{point.hidden_dim}x{heads}x{point.seq_len}"
+
+    def products(self, point: Point) -> list[tuple[int, int, int]]:
+        """Return m, n, k of every product (m × k) · (k × n) of GPT-2's counted pass, in the order of their launches.
+
+        Of each linear layer (n × k), the backward pass multiplies for the gradients of the input and of the weight; in
+        PyTorch the other way round if the layer has no bias, as the LM head.
+        """
+        tokens, width = point.seq_len, point.hidden_dim
+        layers = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)] * point.n_layer
+        head = GPT2_VOCABULARY, width
+        if self.direction == "forward":
+            return [(tokens, n, k) for n, k in [*layers, head]]
+        gradients = [[(tokens, k, n), (n, k, tokens)] for n, k in [*layers, head]]
+        gradients[-1].reverse()
+        return [product for both in reversed(gradients) for product in both]
 
     def counting(self, folder: str) -> Counting:
         """Return what ncu counts, with the tables in a folder of the recording."""

@@ -23,6 +23,7 @@ def record_sweep(session: RecordingSession, name: str) -> Recorded:
     """Record a sweep with one run of ncu, in which every point is an NVTX range of its own.
 
     It becomes a case with the values per launch and, if the number of layers varies, a case with the totals per pass.
+    Of GPT-2, the products are a case of `flop_reconciliation`, too.
 
     Parameters
     ----------
@@ -51,8 +52,15 @@ def record_sweep(session: RecordingSession, name: str) -> Recorded:
     cases = {name: {"ncu_csv": source, "kernel_patterns": CLASSES}}
     if design.n_layer:
         cases[f"{name}_totals"] = {"ncu_csv": {**source, "per": "pass"}, "kernel_patterns": CLASSES}
+    made = {"metric_sweep": cases}
+    if design.workload == "gpt2":  # in fp32, whose instructions have a closed form
+        shapes = f"flop_reconciliation/{name}_shapes.csv"
+        in_order = sorted(points, key=lambda point: point.name)  # of the files in the folder
+        products = [dict(zip("mnk", product, strict=True)) for point in in_order for product in design.products(point)]
+        files.write_csv(root / shapes, list("mnk"), products)
+        made["flop_reconciliation"] = {name: {"launches": folder, "shapes": shapes}}
     return Recorded(
-        cases={"metric_sweep": cases},
+        cases=made,
         about={"metrics": names, "metrics_missing": missing, **counted},
         notes={folder: _NOTE.format(design.direction)},
     )
