@@ -14,6 +14,7 @@ SOURCES = ROOT / "src/gpuledger/record/cuda_sources"
 NAMES = [
     "two_pass",
     *(f"one_pass_{lanes}x{slots}{suffix}" for lanes, slots, _ in kernels.CONFIGURATIONS for suffix in ("", "_aligned")),
+    *(f"cluster{blocks}_512x8{suffix}" for blocks in kernels.CLUSTERS for suffix in ("", "_aligned")),
     *(f"{name}_1024x4{suffix}" for name in ("streaming", "clustered") for suffix in ("", "_aligned")),
 ]
 HARNESS = """
@@ -107,9 +108,11 @@ def check(library, plan, x, element="fp32", **how):
 
 def test_every_kernel_of_the_source_is_offered_and_the_other_way_round():
     source = (SOURCES / "normalization.cu").read_text("utf-8")
-    listed = re.findall(r"^KERNEL\(([\w ]+), \w+, (\d+), (\d+), (\d+)\)", source, re.MULTILINE)
+    listed = re.findall(r"^KERNEL\(([\w() ]+), \w+, (\d+), (\d+), (\d+)(?:, \d)?\)", source, re.MULTILINE)
     offered = [("one_pass", *configuration) for configuration in kernels.CONFIGURATIONS]
-    offered += [("streaming", *kernels.STREAMING), ("CLUSTERS clustered", *kernels.STREAMING)]
+    offered += [("streaming", *kernels.STREAMING)]
+    offered += [(f"CLUSTERS({blocks}) cluster{blocks}", *kernels.CLUSTERED) for blocks in kernels.CLUSTERS]
+    offered += [(f"CLUSTERS({kernels.CLUSTER}) clustered", *kernels.STREAMING)]
     assert [(name, *map(int, numbers)) for name, *numbers in listed] == offered
 
 
@@ -128,7 +131,7 @@ def test_every_configuration_full_and_not(library, configuration):
     rows_of_block = threads // lanes
     name = "streaming" if configuration == kernels.STREAMING else "one_pass"
     held = 4 * lanes * slots * (2 if name == "streaming" else 1)
-    for length, suffix in ((held, "_aligned"), (held - 4, "_aligned"), (held - 3, ""), (held // 2 + 1, "")):
+    for length, suffix in ((held, "_aligned"), (held - 4, "_aligned"), (held - 1, ""), (held // 2 + 1, "")):
         plan = kernels.Configuration(f"{name}_{lanes}x{slots}{suffix}", threads, rows_of_block)
         rows = kernels.hostile_rows(max(length, 1))
         check(library, plan, rows[[0, 3, 5, 9, 12]] if length > 2000 else rows)
@@ -166,24 +169,41 @@ def test_a_cluster_keeps_a_row_together(library, length):
 
 
 def test_clusters_are_whole_and_keep_what_they_need():
-    (streaming, clustered) = kernels.configurations(131072, clusters=True)
-    assert [streaming] == kernels.configurations(131072) and clustered.kernel == "clustered_1024x4_aligned"
+    (streaming, clustered) = kernels.configurations(131076, clusters=True)
+    assert [streaming] == kernels.configurations(131076) and clustered.kernel == "clustered_1024x4_aligned"
     assert clustered.blocks(1024) == 8 * 1024 and clustered.blocks(1024, 132) == 8 * 16 and clustered.blocks(1, 3) == 8
     room = 227 * 1024
     assert clustered.kept_bytes(131072, room) == kernels.KEPT_BYTES, "one round of each block"
-    assert kernels.configurations(131071, True)[1].kept_bytes(131071, room) == 2 * kernels.KEPT_BYTES
+    assert clustered.kept_bytes(131076, room) == 2 * kernels.KEPT_BYTES
+    assert clustered.kept_bytes(131076, room, "bf16") == kernels.KEPT_BYTES
+    (eight,) = kernels.configurations(131071, True)
+    assert eight == kernels.Configuration("cluster8_512x8", 512, 1, 8) and eight.kept_bytes(131071, room) == 0
+    (four,) = kernels.configurations(131072, True, "bf16")
+    assert four == kernels.Configuration("cluster4_512x8_aligned", 512, 1, 4)
     assert clustered.kept_bytes(10**7, room) == streaming.kept_bytes(10**6, room) == 3 * kernels.KEPT_BYTES
     assert kernels.configurations(1024)[0].kept_bytes(1024, room) == 0
 
 
-@pytest.mark.parametrize("length", [1, 3, 64, 65, 127, 260, 1024])
+@pytest.mark.parametrize(
+    ("blocks", "length", "element"),
+    [(2, 16384 + 4, "fp32"), (2, 32767, "fp32"), (4, 40001, "fp32"), (8, 131072, "bf16"), (2, 40001, "fp16")],
+)
+def test_registers_of_a_cluster_hold_a_row(blocks, length, element):
+    aligned = length % kernels.values_of_slot(element) == 0
+    plan = kernels.Configuration(f"cluster{blocks}_512x8{'_aligned' if aligned else ''}", 512, 1, blocks)
+    x = kernels.hostile_rows(length)[[0, 2] if element != "fp16" else [0, 12]]
+    once = check(build(element), plan, x, element=element)
+    assert normalize(build(element), plan, x, element=element, blocks=blocks).tobytes() == once.tobytes(), "in turns"
+
+
+@pytest.mark.parametrize("length", [1, 3, 64, 65, 127, 260, 1024, 1999])
 def test_elements_of_16_bits(library_16, length):
     library, element = library_16
     x = kernels.hostile_rows(length)
     if element == "fp16":  # the rest is infinite or zero in it
         x = x[[0, 7, 8, 9, 11, 12, 13, 14]]
         x[1, 0] = x[2, -1] = 6e4
-    for plan in [kernels.TWO_PASS, *kernels.configurations(length)[:1]]:
+    for plan in [kernels.TWO_PASS, *kernels.configurations(length, element=element)]:
         check(library, plan, x, element=element)
 
 
@@ -226,11 +246,11 @@ def test_no_plan_offers_less_room_than_the_row_needs():
     for length in [*range(1, 600), 1023, 1024, 1025, 4093, 4094, 32765, 32766, 32768, 32769, 10**6]:
         for plan in kernels.configurations(length):
             if plan.kernel.startswith("streaming"):
-                assert length > 32765
+                assert length > 32768
                 continue
             lanes, slots = map(int, re.findall(r"\d+", plan.kernel))
             room = 4 * lanes * slots
-            assert length <= room - (0 if length % 4 == 0 else 3)
+            assert length <= room
             assert plan.kernel.endswith("_aligned") == (length % 4 == 0)
             assert plan.block_rows * lanes == plan.threads
 

@@ -23,7 +23,7 @@
 #define __shared__ static
 #define SHARED(TYPE, NAME) TYPE& NAME = emulation::shared_of_block<TYPE>()
 #define DYNAMIC_SHARED(TYPE, NAME) TYPE* const NAME = reinterpret_cast<TYPE*>(emulation::dynamic_of_block())
-#define CLUSTERS
+#define CLUSTERS(BLOCKS)
 
 struct alignas(16) float4 {
     float x, y, z, w;
@@ -248,6 +248,7 @@ static inline unsigned short to_half(float value) { return emulation::to_half(va
 static inline unsigned cluster_rank() { return emulation::rank(); }
 static inline unsigned cluster_blocks() { return emulation::cluster_size; }
 static inline void wait_for_cluster() { emulation::wait(emulation::cluster, blockDim.x * emulation::cluster_size); }
+static inline void leave_cluster() { wait_for_cluster(); }
 template <class T>
 static inline T moments_of_block(const T* mine, unsigned rank) {
     const long distance = (static_cast<long>(rank) - emulation::rank()) * emulation::SHARED_BYTES;

@@ -39,8 +39,8 @@ SHAPES = (
 SHAPES_16 = ((65536, 1024), (8192, 8192), (4096, 32768), (1024, 131072))
 #: Bytes that the copies of the sweep move, read and written together.
 COPY_BYTES = tuple(2**power for power in range(18, 31))
-#: Lengths beyond the registers of a block, which :meth:`Bench.check_hostile` checks as well.
-LONG_LENGTHS = (40_000, 100_003)
+#: Lengths beyond the registers of a block, and of a cluster, which :meth:`Bench.check_hostile` checks as well.
+LONG_LENGTHS = (40_000, 40_001, 100_000, 100_003, 150_001, 200_000)
 CACHES = ("cold", "warm")
 #: Timed batches per kernel, shape and cache state.
 SAMPLES = 30
@@ -90,10 +90,9 @@ def record_normalization(folder: str | Path) -> Recorded:
             LOG.error("%s is left out: %s", name, failed[name])
         if name.startswith("hostile_"):
             found = parts.pop(name)
-            wrong += [f"{row['kernel']}, {row['cache']}: {row['wrong']}" for row in found]
-            bench.wrong |= {(row["kernel"], row["cache"]) for row in found}
-            if "failed" in state:
-                bench.wrong |= {(name.removeprefix("hostile_"), cache) for cache in CACHES}
+            wrong += [f"{row['kernel']}: {row['wrong']}" for row in found]
+            if found or "failed" in state:
+                bench.wrong.add(name.removeprefix("hostile_"))
     shared = {"ceilings": "ceilings.csv", "l2_bytes": device.l2_bytes, **_data_sheet(device)}
     cases: dict[str, dict] = {}
     for element in kernels.ELEMENTS:
@@ -190,8 +189,8 @@ class Bench:
         self.device = device
         self.clusters = int(device.compute_capability.partition(".")[0]) >= 9
         self.baselines = normalization_torch.baselines()
-        #: Kernels with a wrong result, by name and cache, which are not timed.
-        self.wrong: set[tuple[str, str]] = set()
+        #: Kernels with a wrong result, which are not timed.
+        self.wrong: set[str] = set()
         self._modules: dict[tuple[str, ...], cuda.LoadedModule] = {}
         #: By kernel, the lengths at which :meth:`check_hostile` checks it.
         self.hostile_lengths: dict[str, list[int]] = {}
@@ -200,24 +199,28 @@ class Bench:
             for configuration in self._choices(length):
                 self.hostile_lengths.setdefault(configuration.kernel, []).append(length)
 
-    def kernel(self, source: str, name: str, cache: str, element: str = "fp32") -> cuda.LoadedKernel:
-        """Return a kernel. With a warm cache, data should stay in L2 and must not use streaming loads."""
-        options = [f"-DSTREAMING={int(cache == 'cold')}"]
-        if source == "normalization.cu":
-            options.append(f"-DELEMENT={kernels.ELEMENTS[element][0]}")
-        if (key := (source, *options)) not in self._modules:
-            self._modules[key] = cuda.load_module(source, self.device, (*OPTIONS, *options))
+    def normalization(self, name: str, element: str) -> cuda.LoadedKernel:
+        """Return a normalization kernel."""
+        return self._kernel("normalization.cu", name, f"-DELEMENT={kernels.ELEMENTS[element][0]}")
+
+    def ceiling(self, name: str, cache: str = "warm") -> cuda.LoadedKernel:
+        """Return a kernel of a ceiling. With a warm cache, data should stay in L2: no streaming loads."""
+        return self._kernel("ceilings.cu", name, f"-DSTREAMING={int(cache == 'cold')}")
+
+    def _kernel(self, source: str, name: str, option: str) -> cuda.LoadedKernel:
+        if (key := (source, option)) not in self._modules:
+            self._modules[key] = cuda.load_module(source, self.device, (*OPTIONS, option))
         return self._modules[key].kernel(name)
 
     def launch(self) -> list[dict]:
         """Time an empty kernel: the launch floor."""
-        kernel = self.kernel("ceilings.cu", "empty", "warm")
+        kernel = self.ceiling("empty")
         timing = time_in_turn([lambda: kernel.launch(1, 32)], samples=SAMPLES)
         return [_row({"ceiling": "launch", "cache": "warm", "moved_bytes": 0, "flops": 0}, timing)]
 
     def multiply_add(self) -> list[dict]:
         """Time fused multiply-adds: the FP32 ceiling."""
-        kernel = self.kernel("ceilings.cu", "multiply_add", "warm")
+        kernel = self.ceiling("multiply_add")
         blocks, iterations = 8 * self.device.sms, 4096
         out = DeviceArray(256 * blocks, np.float32)
         arguments = (out, np.int32(iterations), np.float32(0.999), np.float32(0.001))
@@ -241,22 +244,22 @@ class Bench:
         keys = {"rows": rows, "length": length}
         copied = self._copy(x.nbytes // 4)
         found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
-        candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.configurations(length, self.clusters))]
-        for cache in CACHES:
-            for name, choices in candidates:
-                launches = {}
-                for configuration, at_most in self._grids(choices, cache, rows, length, element):
-                    if (configuration.kernel, cache) in self.wrong:
-                        continue
-                    launch = self._launcher(configuration, cache, at_most, length, element)
-                    if problem := self._problem(launch, x, expected):
-                        words = configuration.kernel, rows, length, element, problem
-                        LOG.error("%s, %d×%d, %s: %s; it is not timed", *words)
-                        continue
-                    launches[_describe(configuration, at_most)] = launch
-                if launches:
-                    what, timing = self._fastest(launches, cache, x)
-                    found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
+        choices = kernels.configurations(length, self.clusters, element)
+        candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", choices)]
+        for name, choices in candidates:
+            launches = {}
+            for configuration, at_most in self._grids(choices, rows, length, element):
+                if configuration.kernel in self.wrong:
+                    continue
+                launch = self._launcher(configuration, at_most, length, element)
+                if problem := self._problem(launch, x, expected):
+                    words = configuration.kernel, rows, length, element, problem
+                    LOG.error("%s, %d×%d, %s: %s; it is not timed", *words)
+                    continue
+                launches[_describe(configuration, at_most)] = launch
+            for cache in CACHES if launches else ():
+                what, timing = self._fastest(launches, cache, x)
+                found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         del expected
         for name, make in self.baselines.items():
             for cache in CACHES:
@@ -270,34 +273,31 @@ class Bench:
         return found
 
     def check_hostile(self, kernel: str) -> list[dict]:
-        """Check a kernel on difficult lengths and values; return the caches with which a result is wrong.
+        """Check a kernel on difficult lengths and values; return a row if a result is wrong.
 
         Kernel by kernel, because the GPU may be unusable to this process after one that fails.
         """
-        wrong: dict[str, dict] = {}
         for length in self.hostile_lengths[kernel]:
             values = np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)])
             x, expected = cuda.to_device(values), Expected(values)
             (configuration,) = (choice for choice in self._choices(length) if choice.kernel == kernel)
-            for cache in CACHES:
-                for _, at_most in self._grids([configuration], cache, *x.shape):
-                    launch = self._launcher(configuration, cache, at_most, length)
-                    if cache not in wrong and (problem := self._problem(launch, x, expected)):
-                        wrong[cache] = {"kernel": kernel, "cache": cache, "wrong": f"length {length}: {problem}"}
-                        LOG.error("%s, length %d: %s; it is not timed", kernel, length, problem)
-        return list(wrong.values())
+            for _, at_most in self._grids([configuration], *x.shape):
+                if problem := self._problem(self._launcher(configuration, at_most, length), x, expected):
+                    LOG.error("%s, length %d: %s; it is not timed", kernel, length, problem)
+                    return [{"kernel": kernel, "wrong": f"length {length}: {problem}"}]
+        return []
 
     def _choices(self, length: int) -> list[kernels.Configuration]:
         return [kernels.TWO_PASS, *kernels.configurations(length, self.clusters)]
 
     def _grids(
-        self, choices: Sequence[kernels.Configuration], cache: str, rows: int, length: int, element: str = "fp32"
+        self, choices: Sequence[kernels.Configuration], rows: int, length: int, element: str = "fp32"
     ) -> Iterator[tuple[kernels.Configuration, int | None]]:
         """Each configuration with one block per group of rows, and with as many blocks as the GPU runs at once."""
         for configuration in choices:
             yield configuration, None
-            kernel = self.kernel("normalization.cu", configuration.kernel, cache, element)
-            kept = self._kept(configuration, length, kernel)
+            kernel = self.normalization(configuration.kernel, element)
+            kept = self._kept(configuration, length, kernel, element)
             try:
                 at_once = self.device.sms * kernel.blocks_per_sm(configuration.threads, kept)
             except InputError:  # not known for this kernel: one grid fewer
@@ -305,14 +305,14 @@ class Bench:
             if configuration.blocks(rows) > at_once:
                 yield configuration, at_once
 
-    def _kept(self, configuration: kernels.Configuration, length: int, kernel: cuda.LoadedKernel) -> int:
-        return configuration.kept_bytes(length, self.device.shared_bytes - kernel.shared_bytes)
+    def _kept(self, configuration: kernels.Configuration, length: int, kernel: cuda.LoadedKernel, element: str) -> int:
+        return configuration.kept_bytes(length, self.device.shared_bytes - kernel.shared_bytes, element)
 
     def _launcher(
-        self, configuration: kernels.Configuration, cache: str, at_most: int | None, length: int, element: str = "fp32"
+        self, configuration: kernels.Configuration, at_most: int | None, length: int, element: str = "fp32"
     ) -> Launcher:
-        kernel = self.kernel("normalization.cu", configuration.kernel, cache, element)
-        kept = self._kept(configuration, length, kernel)
+        kernel = self.normalization(configuration.kernel, element)
+        kept = self._kept(configuration, length, kernel, element)
 
         def launch(x: DeviceArray, y: DeviceArray) -> None:
             rows, length = x.shape
@@ -343,7 +343,7 @@ class Bench:
         for cache in CACHES:
             launches: dict[str, Launcher] = {}
             for unroll in (1, 4, 8):
-                kernel = self.kernel("ceilings.cu", f"copy_{unroll}", cache)
+                kernel = self.ceiling(f"copy_{unroll}", cache)
                 full = math.ceil(vectors / (512 * unroll))
                 at_once = self.device.sms * kernel.blocks_per_sm(512)
                 for blocks in {full, min(full, at_once)}:

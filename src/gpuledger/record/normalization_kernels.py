@@ -13,8 +13,11 @@ CONFIGURATIONS = (
     *((128, slots, 128) for slots in (2, 4, 8)),
     *((lanes, slots, lanes) for lanes in (256, 512, 1024) for slots in (4, 8)),
 )
+#: Likewise, of each block of a cluster, which holds a row together from compute capability 9.0 on; blocks of a cluster.
+CLUSTERED = (512, 8, 512)
+CLUSTERS = (2, 4, 8)
 STREAMING = (1024, 4, 1024)
-#: Blocks of a cluster, which keep a row together from compute capability 9.0 on.
+#: Blocks of a cluster that keeps a row together in shared memory.
 CLUSTER = 8
 #: By type of elements: its number in the source, the type of arrays, and the bits of a significand.
 ELEMENTS = {"fp32": (0, np.float32, 24), "fp16": (1, np.float16, 11), "bf16": (2, np.int16, 8)}
@@ -36,37 +39,43 @@ class Configuration:
         together = min(math.ceil(rows / self.block_rows), (at_most or 2**31 - 1) // self.cluster)
         return self.cluster * max(1, together)
 
-    def kept_bytes(self, length: int, room: int) -> int:
+    def kept_bytes(self, length: int, room: int, element: str = "fp32") -> int:
         """Dynamic shared memory of each block: what its part of a row needs, as far as there is `room`; else 0."""
         if not self.kernel.startswith(("streaming", "clustered")):
             return 0
-        slots = length // 4 if self.kernel.endswith("_aligned") else length // 4 + 2  # a part of one at either end
-        rounds = math.ceil(16 * slots / KEPT_BYTES / self.cluster)
+        rounds = math.ceil(16 * (length // values_of_slot(element)) / KEPT_BYTES / self.cluster)
         return min(rounds, room // KEPT_BYTES) * KEPT_BYTES
+
+
+def values_of_slot(element: str) -> int:
+    """Values in 16 bytes, which the kernels load and store at a time."""
+    return 16 // np.dtype(ELEMENTS[element][1]).itemsize
 
 
 TWO_PASS = Configuration("two_pass", 256, 1)
 
 
-def configurations(length: int, clusters: bool = False) -> list[Configuration]:
+def configurations(length: int, clusters: bool = False, element: str = "fp32") -> list[Configuration]:
     """Return the configurations of the optimised kernel that suit a row length, those with the fewest lanes first.
 
-    A configuration is suitable if its registers hold a row, and less than twice as much as the smallest one that does.
-    Of longer rows, a block keeps what its shared memory holds, and reads the rest twice; with `clusters`, blocks may
-    keep a row together.
+    A configuration is suitable if its registers hold a row, and less than twice as much as the smallest one that does;
+    with `clusters`, those of several blocks may do so together. Of longer rows, a block or cluster keeps what its
+    shared memory holds, and reads the rest twice.
     """
-    aligned = length % 4 == 0
-    suffix = "_aligned" if aligned else ""
-    capacities = {(lanes, slots, threads): 4 * lanes * slots for lanes, slots, threads in CONFIGURATIONS}
-    enough = {key: held for key, held in capacities.items() if held - (0 if aligned else 3) >= length}
+    values = values_of_slot(element)
+    suffix = "" if length % values else "_aligned"
+    held = {("one_pass", *configuration, 1): configuration[0] * configuration[1] for configuration in CONFIGURATIONS}
+    if clusters:
+        held |= {(f"cluster{n}", *CLUSTERED, n): CLUSTERED[0] * CLUSTERED[1] * n for n in CLUSTERS}
+    enough = {key: values * slots for key, slots in held.items() if values * slots >= length}
     if not enough:
         lanes, slots, threads = STREAMING
         names = {"streaming": 1} | ({"clustered": CLUSTER} if clusters else {})
         return [Configuration(f"{name}_{lanes}x{slots}{suffix}", threads, 1, n) for name, n in names.items()]
     return [
-        Configuration(f"one_pass_{lanes}x{slots}{suffix}", threads, threads // lanes)
-        for (lanes, slots, threads), held in sorted(enough.items())
-        if held < 2 * min(enough.values())
+        Configuration(f"{name}_{lanes}x{slots}{suffix}", threads, threads // lanes, blocks)
+        for (name, lanes, slots, threads, blocks), most in sorted(enough.items(), key=lambda item: item[0][1:])
+        if most < 2 * min(enough.values())
     ]
 
 
@@ -113,8 +122,8 @@ def tolerance(length: int, element: str = "fp32") -> float:
 
     The difference from the row's first value can be √length standard deviations, where that value is an outlier. Two of
     the four roundings of that size are the difference's and its mean's subtraction; two are the mean's own: its sum is
-    a tree, whose roundings mostly cancel (at most 2.53 of 4 on a H200, and on a CPU). Elements of 16 bits round the
-    result once more.
+    a tree, whose roundings mostly cancel (at most 2.53 of 4 on an H200, and on a CPU, up to 131,072 values). Elements of
+    16 bits round the result once more.
     """
     bits = ELEMENTS[element][2]
     return 2.0**-24 * (16 + 4 * math.sqrt(length)) + (2.0**-bits if bits < 24 else 0)

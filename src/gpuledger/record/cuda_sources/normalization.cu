@@ -10,8 +10,8 @@
 //  * Sums are of x - x[0], x[0] being the row's first value: where values lie close together far from zero this
 //    difference is exact, so that nothing cancels.
 //
-// x and y must be aligned to 16 bytes, as allocations are; rows need not be. Elements go four at a time, a slot: 16 bytes
-// of fp32, 8 of the others.
+// x and y must be aligned to 16 bytes, as allocations are; rows need not be. Elements go 16 bytes at a time, a slot: four
+// of fp32, eight of the others.
 // Compile with --fmad=false: every rounding is then the one that is written here, and a CPU gives the same bits.
 
 #include "normalization_registers.cuh"
@@ -73,24 +73,28 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // Threads that an SM must be able to hold, from which follow the registers of each: 64 with 1,024 threads. With eight
-// slots of data some more let all loads go out before the first arrives; on Blackwell it takes up to 90.
+// slots of data, and on Blackwell with fewer of 16 bits, more let all loads go out before the first arrives.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 #define RESIDENT_OF_EIGHT 512
+#define RESIDENT_OF_FEWER (VALUES > 4 ? 768 : 1024)
 #else
-#define RESIDENT_OF_EIGHT 768
+#define RESIDENT_OF_EIGHT 1024
+#define RESIDENT_OF_FEWER 1024
 #endif
-#define RESIDENT(SLOTS, THREADS) \
-    ((SLOTS) < 8 || (THREADS) > RESIDENT_OF_EIGHT ? 1024 : RESIDENT_OF_EIGHT) / (THREADS)
+DEVICE constexpr int resident(int slots, int threads) {
+    const int wanted = slots < 8 ? RESIDENT_OF_FEWER : RESIDENT_OF_EIGHT;
+    return (threads > wanted ? 1024 : wanted) / threads;
+}
 
-// For any length, and for lengths that are a multiple of 4, whose rows are all aligned.
-#define KERNEL(NAME, FUNCTION, LANES, SLOTS, THREADS)                                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(SLOTS, THREADS))                               \
+// For any length, and for rows that are all aligned to a slot.
+#define KERNEL(NAME, FUNCTION, LANES, SLOTS, THREADS, ...)                                                        \
+    extern "C" __global__ void __launch_bounds__(THREADS, resident(SLOTS, THREADS))                               \
         NAME##_##LANES##x##SLOTS(const Element* x, Element* y, long long rows, int length) {                      \
-        FUNCTION<LANES, SLOTS, false>(x, y, rows, length);                                                        \
+        FUNCTION<LANES, SLOTS, false, ##__VA_ARGS__>(x, y, rows, length);                                         \
     }                                                                                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(SLOTS, THREADS))                               \
+    extern "C" __global__ void __launch_bounds__(THREADS, resident(SLOTS, THREADS))                               \
         NAME##_##LANES##x##SLOTS##_aligned(const Element* x, Element* y, long long rows, int length) {            \
-        FUNCTION<LANES, SLOTS, true>(x, y, rows, length);                                                         \
+        FUNCTION<LANES, SLOTS, true, ##__VA_ARGS__>(x, y, rows, length);                                          \
     }
 
 KERNEL(one_pass, normalize_in_registers, 4, 1, 256)
@@ -112,5 +116,8 @@ KERNEL(one_pass, normalize_in_registers, 1024, 8, 1024)
 KERNEL(streaming, normalize_alone, 1024, 4, 1024)
 
 #ifdef CLUSTERS
-KERNEL(CLUSTERS clustered, normalize_together, 1024, 4, 1024)
+KERNEL(CLUSTERS(2) cluster2, normalize_in_registers, 512, 8, 512, 2)
+KERNEL(CLUSTERS(4) cluster4, normalize_in_registers, 512, 8, 512, 4)
+KERNEL(CLUSTERS(8) cluster8, normalize_in_registers, 512, 8, 512, 8)
+KERNEL(CLUSTERS(8) clustered, normalize_together, 1024, 4, 1024)
 #endif

@@ -1,10 +1,6 @@
-// What the normalization kernels stand on: shared memory, clusters, and elements of three types, four to a slot. On a CPU
-// the includer has declared what depends on the device.
+// What the normalization kernels stand on: shared memory, clusters, and elements of three types. On a CPU the includer has
+// declared what depends on the device.
 #pragma once
-
-#ifndef STREAMING
-#define STREAMING 1  // 1: tell the L2 that data will not be used again (ld.global.cs, st.global.cs)
-#endif
 
 #ifndef ELEMENT
 #define ELEMENT 0  // 0: fp32, 1: fp16, 2: bf16
@@ -52,9 +48,18 @@ DEVICE unsigned cluster_blocks() {
     return blocks;
 }
 
+// Only what the first warp wrote before is there for the others after.
 DEVICE void wait_for_cluster() {
-    asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
+    if (threadIdx.x < 32) {
+        asm volatile("barrier.cluster.arrive;" ::: "memory");
+    } else {
+        asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.wait;" ::: "memory");
 }
+
+// The shared memory of a block is gone when it ends. What the threads wrote to device memory need not be there yet.
+DEVICE void leave_cluster() { asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait;" ::: "memory"); }
 
 // What another block of the cluster has in its shared memory at the place of `mine`.
 DEVICE Moments moments_of_block(const Moments* mine, unsigned rank) {
@@ -70,7 +75,7 @@ DEVICE Moments moments_of_block(const Moments* mine, unsigned rank) {
                  : "memory");
     return found;
 }
-#define CLUSTERS __cluster_dims__(8, 1, 1)
+#define CLUSTERS(BLOCKS) __cluster_dims__(BLOCKS, 1, 1)
 #endif
 #endif
 
@@ -94,11 +99,18 @@ DEVICE Element narrow(float value) {
     return {static_cast<unsigned short>(rounded >> 16)};
 }
 #endif
-DEVICE unsigned pack(float low, float high) {
+DEVICE unsigned pack(float low, float high) {  // one instruction where there is one; a NaN may have other bits
+#if ELEMENT == 2 && __CUDA_ARCH__ >= 800
+    unsigned packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
     return narrow(low).bits | static_cast<unsigned>(narrow(high).bits) << 16;
+#endif
 }
 DEVICE Element low_of(unsigned packed) { return {static_cast<unsigned short>(packed & 0xffff)}; }
 DEVICE Element high_of(unsigned packed) { return {static_cast<unsigned short>(packed >> 16)}; }
 #endif
 
+constexpr int VALUES = 16 / sizeof(Element);  // of a slot, 16 bytes
 constexpr unsigned EVERY_LANE = 0xffffffffu;

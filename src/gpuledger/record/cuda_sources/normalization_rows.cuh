@@ -1,129 +1,123 @@
-// A row as slots of four values, and the moments of values, of lanes and of warps.
+// A row as whole slots of 16 bytes and the values at its ends, and the moments of values, of lanes and of warps.
 #pragma once
 
 #include "normalization.cuh"
 
-struct Row {  // a row cut into slots of four values, from the start of x
-    long long first_slot;
-    int skipped;  // values of the first slot that belong to the row before
-    int length;
+struct Row {
+    long long begin;
+    int length, head, slots;  // values; those before the first whole slot; whole slots
+};
+
+struct Values {
+    float of[VALUES];
 };
 
 #if ELEMENT == 0
-typedef float4 Slot;
-DEVICE float4 widen_slot(Slot slot) { return slot; }
-DEVICE Slot narrow_slot(float4 values) { return values; }
+DEVICE Values widen_slot(float4 slot) { return {{slot.x, slot.y, slot.z, slot.w}}; }
+DEVICE float4 narrow_slot(Values values) {
+    return make_float4(values.of[0], values.of[1], values.of[2], values.of[3]);
+}
 #else
-typedef uint2 Slot;
-DEVICE float4 widen_slot(Slot slot) {
-    return make_float4(widen(low_of(slot.x)), widen(high_of(slot.x)), widen(low_of(slot.y)), widen(high_of(slot.y)));
+DEVICE Values widen_slot(float4 slot) {
+    const unsigned words[] = {
+        static_cast<unsigned>(__float_as_int(slot.x)), static_cast<unsigned>(__float_as_int(slot.y)),
+        static_cast<unsigned>(__float_as_int(slot.z)), static_cast<unsigned>(__float_as_int(slot.w))};
+    Values values;
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) values.of[i] = widen(i % 2 ? high_of(words[i / 2]) : low_of(words[i / 2]));
+    return values;
 }
-DEVICE Slot narrow_slot(float4 values) { return make_uint2(pack(values.x, values.y), pack(values.z, values.w)); }
-#endif
-
-template <bool STREAM>
-DEVICE float4 load_slot(const Element* from) {
-    const Slot* slot = reinterpret_cast<const Slot*>(from);
-    return widen_slot(STREAM && STREAMING ? __ldcs(slot) : *slot);
-}
-
-DEVICE void store_slot(Element* to, float4 values) {
-    Slot* slot = reinterpret_cast<Slot*>(to);
-    if (STREAMING) {
-        __stcs(slot, narrow_slot(values));
-    } else {
-        *slot = narrow_slot(values);
+DEVICE float4 narrow_slot(Values values) {
+    float words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        words[i] = __int_as_float(static_cast<int>(pack(values.of[2 * i], values.of[2 * i + 1])));
     }
+    return make_float4(words[0], words[1], words[2], words[3]);
 }
+#endif
 
 template <bool ALIGNED>
 DEVICE Row locate(long long row, int length) {
     const long long begin = row * length;
-    return {begin >> 2, ALIGNED ? 0 : static_cast<int>(begin & 3), length};
+    if (ALIGNED) return {begin, length, 0, length / VALUES};
+    const int before = static_cast<int>(-begin & (VALUES - 1)), head = before < length ? before : length;
+    return {begin, length, head, (length - head) / VALUES};
 }
 
-// Which of a slot's four values belong to the row, a bit each: all or none, but at a row's ends that are not aligned.
-template <bool ALIGNED>
-DEVICE unsigned members(Row row, int slot) {
-    const int index = 4 * slot - row.skipped, left = row.length - index;
-    if (ALIGNED) return left > 0 ? 15u : 0u;
-    const unsigned begun = index >= 0 ? 15u : index > -4 ? (15u << -index) & 15u : 0u;
-    return left >= 4 ? begun : left > 0 ? begun & (15u >> (4 - left)) : 0u;
+DEVICE long long slot_at(Row row, int slot) { return row.begin + row.head + static_cast<long long>(slot) * VALUES; }
+
+// A slot if the row has it, else zeros.
+DEVICE float4 load_slot(const Element* from, bool has) {
+    return has ? *reinterpret_cast<const float4*>(from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-// The same of all slots that a thread has, the first one lowest.
-template <int LANES, int SLOTS, bool ALIGNED>
-DEVICE unsigned members_of_thread(Row row, int slot) {
-    static_assert(SLOTS <= 8, "eight slots of four bits");
-    unsigned bits = 0;
+DEVICE void store_slot(Element* to, bool has, Values values) {
+    if (has) *reinterpret_cast<float4*>(to) = narrow_slot(values);
+}
+
+// Values at a row's ends that are in no whole slot, fewer than two slots: how many, and where the k-th one is.
+DEVICE int edges(Row row) { return row.length - VALUES * row.slots; }
+DEVICE long long edge(Row row, int k) { return row.begin + k + (k < row.head ? 0 : VALUES * row.slots); }
+
+// Have the compiler forget what it knows of a value: it would keep what it computed from it, for which there are not
+// enough registers, rather than compute it anew.
+#ifdef __CUDA_ARCH__
+#define FORGET(TYPE, REGISTER)              \
+    DEVICE TYPE afresh(TYPE value) {        \
+        asm volatile("" : REGISTER(value)); \
+        return value;                       \
+    }
+#else
+#define FORGET(TYPE, REGISTER) \
+    DEVICE TYPE afresh(TYPE value) { return value; }
+#endif
+FORGET(int, "+r")
+FORGET(long long, "+l")
+FORGET(float, "+f")
+DEVICE float4 afresh(float4 slot) { return make_float4(afresh(slot.x), afresh(slot.y), afresh(slot.z), afresh(slot.w)); }
+
+// Whether a thread's values are so many that their differences have to be computed anew each time.
+template <int SLOTS>
+constexpr bool CROWDED = SLOTS * VALUES >= 32;
+
+DEVICE Values differences(float4 slot, float scale, float reference) {
+    Values d = widen_slot(slot);
 #pragma unroll
-    for (int s = 0; s < SLOTS; ++s) bits |= members<ALIGNED>(row, slot + s * LANES) << 4 * s;
-    return bits;
+    for (int i = 0; i < VALUES; ++i) d.of[i] = fmaf(d.of[i], scale, -reference);
+    return d;
 }
 
-// Have the compiler forget what it knows of a value: it would keep 32 conditions in registers rather than test bits
-// anew.
-DEVICE unsigned afresh(unsigned bits) {
-    asm volatile("" : "+r"(bits));
-    return bits;
+DEVICE Values standardise(Values d, float mean, float factor) {
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) d.of[i] = (d.of[i] - mean) * factor;
+    return d;
 }
 
-// Load a slot. What does not belong to the row becomes 0, or, where slots are whole or empty, the row's last slot: its
-// value does not matter, and nothing here waits for a load, so that those of all slots are under way together.
-template <bool STREAM, bool ALIGNED>
-DEVICE float4 load_row_slot(const Element* x, Row row, int slot, unsigned bits) {
-    if (ALIGNED) {
-        const int last = row.length > 4 ? row.length / 4 - 1 : 0;
-        return load_slot<STREAM>(x + 4 * (row.first_slot + (slot < last ? slot : last)));
+DEVICE float magnitude(float4 slot) {
+    const Values x = widen_slot(slot);
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) largest = fmaxf(largest, fabsf(x.of[i]));
+    return largest;
+}
+
+DEVICE float total(Values d) {
+    const float sum = (d.of[0] + d.of[1]) + (d.of[2] + d.of[3]);
+    return VALUES == 4 ? sum : sum + ((d.of[VALUES - 4] + d.of[VALUES - 3]) + (d.of[VALUES - 2] + d.of[VALUES - 1]));
+}
+
+DEVICE float square(float x) { return x * x; }
+
+DEVICE float squares(Values d, float mean) {
+    float even = 0.0f, odd = 0.0f;
+#pragma unroll
+    for (int i = 0; i < VALUES; i += 2) {
+        const float x = d.of[i] - mean, y = d.of[i + 1] - mean;
+        even = i ? fmaf(x, x, even) : x * x;
+        odd = i ? fmaf(y, y, odd) : y * y;
     }
-    const Element* from = x + 4 * (row.first_slot + slot);
-    float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if ((bits & 15) == 15) {
-        values = load_slot<STREAM>(from);
-    } else {
-        if (bits & 1) values.x = widen(from[0]);
-        if (bits & 2) values.y = widen(from[1]);
-        if (bits & 4) values.z = widen(from[2]);
-        if (bits & 8) values.w = widen(from[3]);
-    }
-    return values;
-}
-
-template <bool ALIGNED>
-DEVICE void store_row_slot(Element* y, Row row, int slot, unsigned bits, float4 values) {
-    Element* to = y + 4 * (row.first_slot + slot);
-    if ((bits & 15) == 15) {
-        store_slot(to, values);
-    } else if (!ALIGNED) {
-        if (bits & 1) to[0] = narrow(values.x);
-        if (bits & 2) to[1] = narrow(values.y);
-        if (bits & 4) to[2] = narrow(values.z);
-        if (bits & 8) to[3] = narrow(values.w);
-    }
-}
-
-DEVICE float4 difference(float4 x, float scale, float reference) {
-    return make_float4(fmaf(x.x, scale, -reference), fmaf(x.y, scale, -reference), fmaf(x.z, scale, -reference),
-                       fmaf(x.w, scale, -reference));
-}
-
-DEVICE float4 standardise(float4 d, float mean, float factor) {
-    return make_float4((d.x - mean) * factor, (d.y - mean) * factor, (d.z - mean) * factor, (d.w - mean) * factor);
-}
-
-DEVICE float magnitude(float4 x) { return fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))); }
-
-// Sum of those of a slot's values that belong to the row, and of their squared deviations.
-DEVICE float total(float4 d, unsigned bits) {
-    const float x = bits & 1 ? d.x : 0.0f, y = bits & 2 ? d.y : 0.0f;
-    const float z = bits & 4 ? d.z : 0.0f, w = bits & 8 ? d.w : 0.0f;
-    return (x + y) + (z + w);
-}
-
-DEVICE float squares(float4 d, unsigned bits, float mean) {
-    const float x = bits & 1 ? d.x - mean : 0.0f, y = bits & 2 ? d.y - mean : 0.0f;
-    const float z = bits & 4 ? d.z - mean : 0.0f, w = bits & 8 ? d.w - mean : 0.0f;
-    return fmaf(x, x, y * y) + fmaf(z, z, w * w);
+    return even + odd;
 }
 
 // Combine the moments of two sets (T. Chan, G. Golub, R. LeVeque, 1979, after B. Welford, 1962). Exchanging a and b
@@ -169,33 +163,60 @@ DEVICE Moments merge_lanes(Moments moments, int lanes) {
     return moments;
 }
 
-// What the warps of a block tell each other, in two copies by turns: so one barrier for each exchange is enough.
+// What the warps of a block, and the blocks of a cluster, tell each other, in two copies by turns: so one barrier for
+// each exchange is enough.
 struct Exchange {
     Moments warps[2][32];
+    Moments block[2];
 };
 
+// Combine the moments of LANES lanes, in the same order for all of them, so that all get the same bits.
 template <int LANES>
-DEVICE Moments merge_warps(Moments moments, Exchange& exchange, int& turn) {
-    if (LANES <= 32) return moments;
-    const int lane = threadIdx.x % 32;
-    Moments* warps = exchange.warps[turn];
-    turn ^= 1;
-    if (lane == 0) warps[threadIdx.x / 32] = moments;
-    __syncthreads();
-    const Moments none = {0.0f, 0.0f, 0.0f};
-    return merge_lanes(lane < LANES / 32 ? warps[lane] : none, 32);
+DEVICE Moments merge_sets(Moments some) {
+    const float count = sum_of_lanes<LANES>(some.count);
+    const float sum = sum_of_lanes<LANES>(some.count * some.mean), mean = count > 0.0f ? sum / count : 0.0f;
+    return {count, mean, sum_of_lanes<LANES>(some.m2 + some.count * square(some.mean - mean))};
 }
 
-template <int LANES>
+// Moments of another warp of the block for each lane.
+template <int WARPS>
+DEVICE Moments tell_warps(Moments moments, Exchange& exchange, int turn) {
+    Moments* warps = exchange.warps[turn];
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = moments;
+    __syncthreads();
+    return warps[threadIdx.x % WARPS];
+}
+
+// Likewise of another block of the cluster.
+template <int BLOCKS>
+DEVICE Moments tell_blocks(Moments moments, Exchange& exchange, int turn) {
+#ifdef CLUSTERS
+    if (threadIdx.x == 0) exchange.block[turn] = moments;
+    wait_for_cluster();
+    moments = moments_of_block(&exchange.block[turn], threadIdx.x % BLOCKS);
+#endif
+    return moments;
+}
+
+template <int LANES, int BLOCKS>
+DEVICE Moments merge_warps(Moments moments, Exchange& exchange, int& turn) {
+    if (LANES <= 32) return moments;
+    constexpr int WARPS = LANES > 32 ? LANES / 32 : 1;
+    moments = merge_sets<WARPS>(tell_warps<WARPS>(moments, exchange, turn));
+    if (BLOCKS > 1) moments = merge_sets<BLOCKS>(tell_blocks<BLOCKS>(moments, exchange, turn));
+    turn ^= 1;
+    return moments;
+}
+
+template <int LANES, int BLOCKS>
 DEVICE float largest_of_row(float value, Exchange& exchange, int& turn) {
     value = largest_of_lanes<LANES>(value);
     if (LANES <= 32) return value;
-    const int lane = threadIdx.x % 32;
-    Moments* warps = exchange.warps[turn];
+    constexpr int WARPS = LANES > 32 ? LANES / 32 : 1;
+    value = largest_of_lanes<WARPS>(tell_warps<WARPS>({0.0f, value, 0.0f}, exchange, turn).mean);
+    if (BLOCKS > 1) value = largest_of_lanes<BLOCKS>(tell_blocks<BLOCKS>({0.0f, value, 0.0f}, exchange, turn).mean);
     turn ^= 1;
-    if (lane == 0) warps[threadIdx.x / 32].mean = value;
-    __syncthreads();
-    return largest_of_lanes<32>(lane < LANES / 32 ? warps[lane].mean : 0.0f);
+    return value;
 }
 
 // Squares of differences far below 2^-80 times the variance are lost near its lower bound, and that does no harm.
@@ -209,9 +230,3 @@ DEVICE float scale_for(float largest) {
 }
 
 DEVICE float inverse_std(float variance) { return variance > 0.0f ? 1.0f / sqrtf(variance) : 0.0f; }
-
-// How many values of a row lie in `count` slots from `slot` on.
-DEVICE int values_in(Row row, int slot, int count) {
-    const int begin = 4 * slot - row.skipped, end = begin + 4 * count;
-    return max((end < row.length ? end : row.length) - (begin > 0 ? begin : 0), 0);
-}

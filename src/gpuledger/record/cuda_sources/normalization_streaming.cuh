@@ -48,8 +48,7 @@ struct Together {
         return value;
     }
 
-    // The shared memory of a block is gone when it ends.
-    __device__ __forceinline__ void leave() const { wait_for_cluster(); }
+    __device__ __forceinline__ void leave() const { leave_cluster(); }
 };
 #endif
 
@@ -68,77 +67,81 @@ DEVICE void normalize_streaming(const Element* __restrict__ x, Element* __restri
     const int rank = team.rank(), blocks = team.blocks();
     for (long long index = blockIdx.x / blocks; index < rows; index += gridDim.x / blocks) {
         const Row row = locate<ALIGNED>(index, length);
-        const float start = widen(x[4 * row.first_slot + row.skipped]);
-        const int slots = (row.skipped + length + 3) / 4;
-        const int whole = (slots + LANES * SLOTS - 1) / (LANES * SLOTS);
+        const float start = widen(x[row.begin]);
+        const int whole = (row.slots + LANES * SLOTS - 1) / (LANES * SLOTS);
         // This block's: every blocks-th from its rank on.
         const int rounds = (whole - rank + blocks - 1) / blocks;
         const int first_kept = rounds - room;
+        // The row's ends are the first block's, a value for each thread.
+        const bool has_end = !ALIGNED && rank == 0 && lane < edges(row);
 
         float scale = 1.0f, mean, variance;
         for (int attempt = 0;; ++attempt) {
             const float reference = start * scale;
             Moments moments = {0.0f, 0.0f, 0.0f};
+            if (has_end) moments = {1.0f, fmaf(widen(x[edge(row, lane)]), scale, -reference), 0.0f};
             for (int round = 0; round < rounds; ++round) {
                 const int slot = (round * blocks + rank) * SLOTS * LANES + lane;
-                unsigned bits = members_of_thread<LANES, SLOTS, ALIGNED>(row, slot);
-                float4 values[SLOTS];
+                float4 slots[SLOTS];
 #pragma unroll
                 for (int s = 0; s < SLOTS; ++s) {
-                    // To be read again, most of it: not marked as streaming.
-                    values[s] = load_row_slot<false, ALIGNED>(x, row, slot + s * LANES, bits >> 4 * s);
+                    slots[s] = load_slot(x + slot_at(row, slot + s * LANES), slot + s * LANES < row.slots);
                 }
                 if (round >= first_kept) {
                     // For this thread alone: no barrier.
 #pragma unroll
-                    for (int s = 0; s < SLOTS; ++s) kept[((round - first_kept) * SLOTS + s) * LANES + lane] = values[s];
+                    for (int s = 0; s < SLOTS; ++s) kept[((round - first_kept) * SLOTS + s) * LANES + lane] = slots[s];
                 }
-                const int held = __popc(bits);
-                bits = afresh(bits);
+                int held = 0;
                 float sum = 0.0f;
 #pragma unroll
                 for (int s = 0; s < SLOTS; ++s) {
-                    values[s] = difference(values[s], scale, reference);
-                    sum += total(values[s], bits >> 4 * s);
+                    const bool whole_slot = slot + s * LANES < row.slots;
+                    const float found = total(differences(slots[s], scale, reference));
+                    sum += whole_slot ? found : 0.0f;
+                    held += whole_slot ? VALUES : 0;
                 }
                 const float group = held > 0 ? sum / static_cast<float>(held) : 0.0f;
                 float m2 = 0.0f;
-                bits = afresh(bits);
 #pragma unroll
                 for (int s = 0; s < SLOTS; ++s) {
-                    m2 += squares(values[s], bits >> 4 * s, group);
+                    if (CROWDED<SLOTS>) slots[s] = afresh(slots[s]);
+                    const float found = squares(differences(slots[s], scale, reference), group);
+                    m2 += slot + s * LANES < row.slots ? found : 0.0f;
                 }
                 moments = merge(moments, {static_cast<float>(held), group, m2});
             }
-            const Moments all = team.merge_blocks(merge_warps<LANES>(merge_lanes(moments, 32), exchange, turn));
+            const Moments all = team.merge_blocks(merge_warps<LANES, 1>(merge_lanes(moments, 32), exchange, turn));
             mean = all.mean;
             variance = all.m2 / static_cast<float>(length);
             if (attempt > 0 || !out_of_range(variance)) break;
-            float largest = 0.0f;
-            for (int slot = rank * LANES + lane; slot < slots; slot += blocks * LANES) {
-                const float4 found = load_row_slot<false, ALIGNED>(x, row, slot, members<ALIGNED>(row, slot));
-                largest = fmaxf(largest, magnitude(found));
+            float largest = fabsf(has_end ? widen(x[edge(row, lane)]) : start);
+            for (int slot = rank * LANES + lane; slot < row.slots; slot += blocks * LANES) {
+                largest = fmaxf(largest, magnitude(load_slot(x + slot_at(row, slot), true)));
             }
-            scale = scale_for(team.largest_of_blocks(largest_of_row<LANES>(largest, exchange, turn)));
+            scale = scale_for(team.largest_of_blocks(largest_of_row<LANES, 1>(largest, exchange, turn)));
         }
 
         const float factor = inverse_std(variance);
         for (int round = rounds - 1; round >= 0; --round) {
             const int slot = (round * blocks + rank) * SLOTS * LANES + lane;
-            unsigned bits = members_of_thread<LANES, SLOTS, ALIGNED>(row, slot);
-            float4 values[SLOTS];
+            float4 slots[SLOTS];
 #pragma unroll
             for (int s = 0; s < SLOTS; ++s) {
-                values[s] = round >= first_kept
-                                ? kept[((round - first_kept) * SLOTS + s) * LANES + lane]
-                                : load_row_slot<true, ALIGNED>(x, row, slot + s * LANES, bits >> 4 * s);
+                const int at = slot + s * LANES;
+                slots[s] = round >= first_kept ? kept[((round - first_kept) * SLOTS + s) * LANES + lane]
+                                               : load_slot(x + slot_at(row, at), at < row.slots);
             }
-            bits = afresh(bits);
 #pragma unroll
             for (int s = 0; s < SLOTS; ++s) {
-                const float4 d = difference(values[s], scale, start * scale);
-                store_row_slot<ALIGNED>(y, row, slot + s * LANES, bits >> 4 * s, standardise(d, mean, factor));
+                const Values d = differences(slots[s], scale, start * scale);
+                const int at = slot + s * LANES;
+                store_slot(y + slot_at(row, at), at < row.slots, standardise(d, mean, factor));
             }
+        }
+        if (has_end) {
+            const long long end = edge(row, lane);
+            y[end] = narrow((fmaf(widen(x[end]), scale, -start * scale) - mean) * factor);
         }
     }
     team.leave();
