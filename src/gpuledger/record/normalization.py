@@ -36,7 +36,7 @@ SHAPES = (
     *((131072, 128), (16384, 1023), (16384, 4095)),
 )
 #: Shapes of fp16 and bf16: large ones.
-SHAPES_16 = ((65536, 1024), (8192, 8192), (4096, 32768), (1024, 131072))
+SHAPES_16 = ((131072, 128), (65536, 1024), (16384, 4095), (8192, 8192), (4096, 32768), (1024, 131072))
 #: Bytes that the copies of the sweep move, read and written together.
 COPY_BYTES = tuple(2**power for power in range(18, 31))
 #: Lengths beyond the registers of a block, and of a cluster, which :meth:`Bench.check_hostile` checks as well.
