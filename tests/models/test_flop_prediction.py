@@ -82,6 +82,27 @@ def test_kernels_of_newer_libraries(kernel, shape, grid, counted):
     assert "beyond 2·M·N·K" in row["explanation"] and "architecture" not in row["explanation"]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "shape", "grid", "reduced", "ffma"),
+    [  # counted on an H200, of backward passes
+        (XMMA.format("64x64", "kernel").replace("_tn_", "_nn_"),
+         (128, 1536, 1536), (2, 24, 5), True, 306_708_480),  # five parts of 312
+        (XMMA.format("64x64", "kernel").replace("_tn_", "_nn_"),
+         (128, 192, 50257), (2, 3, 66), True, 1_245_708_288),
+        ("cutlass_80_simt_sgemm_256x128_8x4_nn_align1", (128, 3072, 50257), (8, 2, 11), True, 19_780_337_664),
+        ("cutlass_80_simt_sgemm_128x128_8x4_nn_align1", (128, 384, 50257), (4, 1, 88), True, 2_487_484_416),
+        ("cutlass_80_simt_sgemm_256x128_8x4_nn_align1", (128, 6144, 1536), (8, 3, 5), True, 1_207_959_552),
+        ("cutlass_80_simt_sgemm_128x256_8x4_nt_align1", (768, 768, 1024), (24, 1, 7), True, 618_135_552),
+        ("cutlass_80_simt_sgemm_256x128_8x4_nt_align1", (768, 3072, 2048), (48, 2, 5), False, 4_879_024_128),
+    ],
+)  # fmt: skip
+def test_parts_of_k(kernel, shape, grid, reduced, ffma):
+    blocks = grid[0] * grid[1] * grid[2]
+    row = gemm(kernel, *shape, grid_blocks=blocks, grid=str(grid), followed_by_reduce=reduced, accumulates=False)
+    assert (row["s"], row["ffma_predicted"]) == (grid[2], ffma)
+    assert "not checked" not in row["explanation"]
+
+
 def test_the_reduction_of_newer_kernels_multiplies_and_adds_in_one():
     reduction = predict_split_k_reduce(pd.Series([XMMA.format("64x64", "split_k_kernel")]), [131_072], [8]).iloc[0]
     assert reduction[["fadd_predicted", "fmul_predicted", "ffma_predicted"]].tolist() == [1_048_576, 0, 131_072]
@@ -299,10 +320,10 @@ def test_a_name_without_a_tile_predicts_nothing(tile):
 
 def test_layouts_that_no_recording_has_are_marked():
     said = {
-        way: gemm(XMMA_TILE.format(way, "64x64x8"), 64, 64, 8, grid_blocks=1)["explanation"] for way in ("tn", "nn")
+        way: gemm(XMMA_TILE.format(way, "64x64x8"), 64, 64, 8, grid_blocks=1)["explanation"] for way in ("tn", "tt")
     }
     assert "not checked" not in said["tn"]
-    assert "not checked on such kernels" in said["nn"]
+    assert "not checked on such kernels" in said["tt"]
 
 
 @pytest.mark.parametrize(
@@ -431,6 +452,14 @@ def test_launches_are_matched_in_order():
     accuracy = linear_accuracy(table)
     assert (accuracy["tiled_launches"], accuracy["reduce_launches"], accuracy["tiled_exact"]) == (2, 1, 0)
     assert np.isnan(accuracy["mape_predicted_percent"])
+
+
+def test_a_copy_before_a_product_without_a_bias_is_another_kernel():
+    launches, shapes = sequence()
+    table = predict_linear(launches, shapes.assign(bias=[False, True, True]))
+    assert table["role"].tolist() == ["other", "gemm", "split_k_reduce", "gemm", "gemm"]
+    assert table["ffma_predicted"].tolist()[2] == 0  # the reduction does not read C
+    assert predict_linear(launches, shapes.assign(bias=True)).equals(predict_linear(launches, shapes))
 
 
 def test_without_shapes_names_and_grids_still_speak():

@@ -136,8 +136,8 @@ _WIDTHS = (192, 384, 768, 1536, 3072, 6144)
 _GPT2 = SweepDesign("gpt2", Point(2, 768, 128), (1, 2, 4, 8, 12), _WIDTHS, _LENGTHS, n_head=12)
 _LLAMA = SweepDesign("llama", Point(1, 2048, 128), _FEW_LAYERS, (512, 1024, 2048, 3072, 4096), _LENGTHS, head_dim=128)
 #: By case. In `gpt2_head_dim_64`, as in published families of models, wider models have more heads. Backward passes
-#: have twice the launches of forward passes, and Llama twice those of GPT-2: hence few layers, enough to see that values
-#: per launch do not depend on them, too few for a law.
+#: have twice the launches of forward passes, and Llama twice those of GPT-2: hence few layers, enough to see whether
+#: values per launch depend on them, too few for a law.
 SWEEPS = {
     "gpt2": _GPT2,
     "gpt2_head_dim_64": SweepDesign("gpt2", _GPT2.base, hidden_dim=_WIDTHS, head_dim=64),

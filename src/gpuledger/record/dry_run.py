@@ -33,13 +33,10 @@ def describe(
     for name, takes, until in zip(names, planned, accumulate(planned), strict=True):
         lack = plan.lacking(PARTS[name], python)
         why = f"; left out here: {lack[0]}" if lack else ""
-        known = f"{PARTS[name].measured_s / 60:.1f} on {MEASURED_ON}" if PARTS[name].measured_s else "estimated"
-        words = f"{takes / 60:4.1f} min ({known})"
-        yield f"# {name:24} {words:26} {until / 60:4.1f} min in all: {PARTS[name].title}{why}"
+        words = f"{takes / 60:4.1f} min ({PARTS[name].measured_s / 60:.1f} on {MEASURED_ON})"
+        yield f"# {name:24} {words:31} {until / 60:4.1f} min in all: {PARTS[name].title}{why}"
     fits = "within" if sum(planned) <= seconds else "more than"
-    never = sum(PARTS[name].seconds for name in names if not PARTS[name].measured_s)
-    unknown = f"; {never / 60:.1f} min of them for parts that have never run on a GPU" if never else ""
-    yield f"# {sum(planned) / 60:.1f} min planned, {fits} {seconds / 60:g} min{unknown}"
+    yield f"# {sum(planned) / 60:.1f} min planned, {fits} {seconds / 60:g} min"
     if not any("ncu" in PARTS[name].needs for name in names):
         return
     try:

@@ -122,8 +122,8 @@ def tolerance(length: int, element: str = "fp32") -> float:
 
     The difference from the row's first value can be √length standard deviations, where that value is an outlier. Two of
     the four roundings of that size are the difference's and its mean's subtraction; two are the mean's own: its sum is
-    a tree, whose roundings mostly cancel (at most 2.53 of 4 on an H200, and on a CPU, up to 131,072 values). Elements of
-    16 bits round the result once more.
+    a tree, whose roundings mostly cancel (at most 2.53 of 4 on an H200, and on a CPU, up to 131,072 values). Elements
+    of 16 bits round the result once more.
     """
     bits = ELEMENTS[element][2]
     return 2.0**-24 * (16 + 4 * math.sqrt(length)) + (2.0**-bits if bits < 24 else 0)

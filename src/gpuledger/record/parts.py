@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuledger.record.designs import SWEEPS, TOY_NETWORK
+from gpuledger.record.designs import SWEEPS, TOY_NETWORK, Counting
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Part:
     function: str
     needs: tuple[str, ...]  # among ``torch``, ``nvrtc``, ``ncu`` and ``neutrino``
     seconds: float  # time to plan for it on a data-centre GPU
+    measured_s: float  # time that it took on :data:`MEASURED_ON`
     #: Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
     own_process: bool = False
     arguments: tuple[str, ...] = ()  # further arguments of the function
     optional: bool = False  # whether a recording is complete without it
     #: Whether it keeps its finished steps or points, so that it is worth starting if there is not time for all of them.
     resumable: bool = False
-    measured_s: float = 0.0  # time that it took on :data:`MEASURED_ON`; 0: the planned time is an estimate
 
     @property
     def least_s(self) -> float:
@@ -46,13 +46,13 @@ class Recorded:
 
 _HERE = "gpuledger.record"
 _COUNTS = ("torch", "ncu")
-#: Where parts were timed, once each: on 2026-11-26, with driver 580.159.04, PyTorch 2.11 and Nsight Compute 2025.3.1.
-#: Times of ``blocks``, ``probes`` and ``latency`` include the recorder's own start. Planned times have a margin.
-MEASURED_ON = "an H200"
-#: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s). On an H200,
-#: 682 launches of GPT-2 took 102 s, and 133 of the toy network 33 s. Before each pass ncu restores all memory that the
-#: process holds, there at 200 GB/s or a little more: 0.5 s for each launch of a model of 4.5 GB in 25 passes.
-PROCESS_S, LAUNCH_S = 25.0, 0.12
+#: Where parts were timed, once each: on 2026-11-26, with driver 580.159.04, PyTorch 2.11 and Nsight Compute 2025.3.1;
+#: ``blocks``, ``counters``, ``probes`` and ``sweep_llama_backward`` on the H100. Planned times have a margin.
+MEASURED_ON = "an H100 or H200"
+#: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s). GPT-2's 557
+#: launches took 84 s, and 133 of the toy network 30 s. Before each pass ncu restores all memory that the process holds,
+#: at 200 GB/s or a little more: Llama's launches, with 1 to 3 GB, took 0.2 to 0.27 s each.
+PROCESS_S, LAUNCH_S = 25.0, {"llama": 0.25, "gpt2": 0.12, "toy_network": 0.12}
 #: All parts together should fit this time on a borrowed GPU (s).
 BUDGET_S = 25 * 60.0
 #: Enough for the start of a resumable part and some of its steps (s): on an H200 the first one was finished after 12
@@ -60,38 +60,39 @@ BUDGET_S = 25 * 60.0
 LEAST_S, LEAST_COUNTED_S = 30.0, 60.0
 
 
-def _counted(name: str, title: str, function: str, launches: int, *arguments: str, **more: float) -> Part:
+def _counted(name: str, title: str, took: float, function: str, what: Counting, *arguments: str) -> Part:
     module, sweep = ("sweeps", True) if arguments else (name, False)
-    seconds = PROCESS_S + LAUNCH_S * launches
-    return Part(name, title, f"{_HERE}.{module}", function, _COUNTS, seconds, False, arguments, resumable=sweep, **more)
+    seconds = PROCESS_S + LAUNCH_S[what.module] * what.launches
+    return Part(
+        name, title, f"{_HERE}.{module}", function, _COUNTS, seconds, took, arguments=arguments, resumable=sweep
+    )
 
 
-def _sweep(name: str, title: str, **more: float) -> Part:
-    launches = SWEEPS[name].counting("").launches
-    return _counted(f"sweep_{name}", f"counters of {title}", "record_sweep", launches, name, **more)
+def _sweep(name: str, title: str, took: float) -> Part:
+    what = SWEEPS[name].counting("")
+    return _counted(f"sweep_{name}", f"counters of {title}", took, "record_sweep", what, name)
 
 
-def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, **more: float) -> Part:
-    return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, True, **more)
+def _apart(name: str, title: str, took: float, needs: tuple[str, ...], seconds: float, **more: bool) -> Part:
+    return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, took, own_process=True, **more)
 
 
+_NEUTRINO = "the same kernels with Neutrino's binary probes"
 #: In the order of a recording: what is worth most for its time comes first, so that a short session has it.
 PARTS = {
     part.name: part
     for part in (
-        _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 15, measured_s=9),
-        _counted(
-            "counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches, measured_s=33
-        ),
-        _apart("probes", "traces of probed kernels", ("nvrtc",), 45, resumable=True, measured_s=33),
-        _apart("gemm", "cuBLAS's kernels for matrix multiplications", ("torch",), 30, resumable=True),
-        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 240, resumable=True, measured_s=181),
-        _sweep("gpt2", "GPT-2, 12 heads, forward pass", measured_s=102),
-        _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 110, resumable=True, measured_s=85),
-        _sweep("llama", "Llama, heads of 128, forward pass"),
-        _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),
-        _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass"),
-        _sweep("llama_backward", "Llama, heads of 128, backward pass"),
-        _apart("neutrino", "the same kernels with Neutrino's binary probes", ("nvrtc", "neutrino"), 90, optional=True),
+        _apart("blocks", "block scheduling, original against persistent and memset", 3, ("nvrtc",), 15),
+        _counted("counters", "FLOP counters of the toy network", 30, "record_counters", TOY_NETWORK),
+        _apart("probes", "traces of probed kernels", 29, ("nvrtc",), 45, resumable=True),
+        _apart("gemm", "cuBLAS's kernels for matrix multiplications", 13, ("torch",), 30, resumable=True),
+        _apart("normalization", "normalization kernels", 135, ("torch", "nvrtc"), 180, resumable=True),
+        _sweep("gpt2", "GPT-2, 12 heads, forward pass", 102),
+        _apart("latency", "waiting for a profile", 85, ("nvrtc", "ncu"), 110, resumable=True),
+        _sweep("llama", "Llama, heads of 128, forward pass", 114),
+        _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass", 26),
+        _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass", 84),
+        _sweep("llama_backward", "Llama, heads of 128, backward pass", 130),
+        _apart("neutrino", _NEUTRINO, 22, ("nvrtc", "neutrino"), 90, optional=True),
     )
 }

@@ -100,8 +100,9 @@ class RecordingSession:
 
         def write(names: list[str], seconds: float) -> dict[str, dict[str, Any]]:
             paths = {what.tables[name]: self.recording.folder / name for name in names}
-            # For its start and for ncu's table: without that, nothing of this run would be kept.
-            aside = max(seconds / 4, min(seconds / 2, 2 * PROCESS_S))
+            # For its start and for ncu's table, without which nothing of this run would be kept. On an H200 both took
+            # 7 s beside 557 launches.
+            aside = min(seconds / 2, max(PROCESS_S, seconds / 10))
             target = [*what.command(self.python), f"--seconds={seconds - aside:.0f}"]
             target += [f"--point={point}" for point in paths]
             counted = profile(

@@ -16,6 +16,7 @@ CLASSES = [
     {"name": "fused attention", "regex": "(?i)fmha|flash_|AttentionKernel", "class": "fmha", "on": "full"},
     {"name": "layer normalization", "regex": "(?i)layer_norm|LayerNorm", "class": "layer_norm"},
 ]
+_PRODUCTS = "m, n, k of every product in the order of its launch, of one file of {} after the other."
 _NOTE = "Of each point: all launches of one {} pass of the whole model, after a warm-up pass; random weights."
 
 
@@ -52,15 +53,19 @@ def record_sweep(session: RecordingSession, name: str) -> Recorded:
     cases = {name: {"ncu_csv": source, "kernel_patterns": CLASSES}}
     if design.n_layer:
         cases[f"{name}_totals"] = {"ncu_csv": {**source, "per": "pass"}, "kernel_patterns": CLASSES}
-    made = {"metric_sweep": cases}
+    made, notes = {"metric_sweep": cases}, {folder: _NOTE.format(design.direction)}
     if design.workload == "gpt2":  # in fp32, whose instructions have a closed form
         shapes = f"flop_reconciliation/{name}_shapes.csv"
         in_order = sorted(points, key=lambda point: point.name)  # of the files in the folder
         products = [dict(zip("mnk", product, strict=True)) for point in in_order for product in design.products(point)]
-        files.write_csv(root / shapes, list("mnk"), products)
+        columns = list("mnk")
+        if design.direction == "backward":  # nothing is added to its products
+            columns, products = [*columns, "bias"], [product | {"bias": "false"} for product in products]
+        files.write_csv(root / shapes, columns, products)
         made["flop_reconciliation"] = {name: {"launches": folder, "shapes": shapes}}
+        notes[shapes] = _PRODUCTS.format(folder)
     return Recorded(
         cases=made,
         about={"metrics": names, "metrics_missing": missing, **counted},
-        notes={folder: _NOTE.format(design.direction)},
+        notes=notes,
     )

@@ -18,13 +18,16 @@ _MODELLED = re.compile(
     r"(?:maxwell|pascal|volta|turing|ampere)_sgemm_\d{1,4}x\d{1,4}(?:_sliced1x\d{1,2})?_[nt]{2}"
     r"|cutlass_\d{2,3}_simt_sgemm_\d{1,4}x\d{1,4}_\d{1,3}x\d{1,2}_[nt]{2}(?:_align\d{1,2})?"
 )
-_CHECKED = re.compile(r"ampere_|cutlass_80_|sm80_xmma_gemm_f32f32_f32f32_f32_(?:tn|nt)_|sgemm_largek_")
+_CHECKED = re.compile(r"ampere_|cutlass_80_|sm80_xmma_gemm_f32f32_f32f32_f32_(?:tn|nt|nn)_|sgemm_largek_")
+#: Layouts, in cuBLAS's column-major sense, in which A (t) or B (n) lies along K.
+_ALONG_K = re.compile(r"_(?:t[nt]|nn)(?:_|$)")
 #: What cuBLAS 13 launches in fp32 on Hopper, and its kernels for few outputs of a large K.
 _XMMA = re.compile(r"sm\d{2,3}_xmma_gemm_f32f32_f32f32_f32_[nt]{2}_n_tilesize\w{1,80}_ffma_\w{1,80}_execute_kernel\w*")
 _XMMA_REDUCE = re.compile(r"sm\d{2,3}_xmma_gemm_\w{1,200}_execute_split_k_kernel\w*")
 _LARGE_K = "sgemm_largek_lds64"
-#: Of kernels that are not cuBLAS's own of Ampere, the multiple that the parts of K have.
-_PART_MULTIPLE = 8
+#: The multiples that parts of K have: in kernels for a large K; in CUTLASS's, a cache line of fp32 where A or B lies
+#: along K in whole lines, else 16 bytes (CUTLASS, gemm/kernel/params_universal_base.h).
+_PART_OF_LARGE_K, _LINE, _ALIGNED = 8, 32, 4
 _COUNTERS = ("fadd", "fmul", "ffma")
 
 
@@ -63,13 +66,15 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         e     = 0 with a separate reduction kernel, else s − 1, and 1 more when C is read (beta ≠ 0)
 
     ``sgemm_largek_lds64<_, _, p, q, r, …>`` is the same with Tm = 2^p, Tn = 2^q, K steps of 2^r, e = s, and parts of K
-    that are multiples of 8, as CUTLASS's are, whose grid has s in z and, where it is swizzled, more blocks than tiles
-    in x and y. ``sm80_xmma_gemm_f32f32_…_tilesize{Tn}x{Tm}x{Tk}_…_ffma_…`` multiplies by alpha and adds C in one
-    instruction: FMUL = 0, FADD = (s − 1)·pad, e = 1, and with a separate reduction kernel FADD = e = 0.
+    that are multiples of 8. CUTLASS's are multiples of 32 where A or B lies along K and K is one, else of 4; its grid
+    has s in z and, where it is swizzled, more blocks than tiles in x and y.
+    ``sm80_xmma_gemm_f32f32_…_tilesize{Tn}x{Tm}x{Tk}_…_ffma_…`` multiplies by alpha and adds C in one instruction:
+    FMUL = 0, FADD = (s − 1)·pad, e = 1, and with a separate reduction kernel FADD = e = 0; all its parts are as long as
+    the longest, Σ = s·⌈⌈K/s⌉/8⌉·8.
 
     Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels on an A100. The
-    forms of cuBLAS 13.1's were found in an H200's recordings, which they meet (232 products; of the xmma kernels,
-    layouts tn and nt); others with the same naming are predicted and marked. No factor is fitted. Two integers may
+    forms of cuBLAS 13.1's were found in an H200's recordings of forward passes, and of parts of K in those of backward
+    passes, which they meet; others with the same naming are predicted and marked. No factor is fitted. Two integers may
     have to be read off the counters: s off FMUL where the recording has no grid (FADD, FFMA and the reduction remain
     checks), and whether C is read off FFMA. The ``*_source`` columns say where each came from.
 
@@ -92,7 +97,7 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         ``excess_slices``, ``excess_epilogue``) and ``explanation``. Counts are Int64, ``<NA>`` where not
         predicted.
     """
-    tiled, xmma, large_k, cutlass, checked, tile_m, tile_n, k_step, slices = _read_names(launches["kernel"])
+    tiled, xmma, large_k, cutlass, along_k, checked, tile_m, tile_n, k_step, slices = _read_names(launches["kernel"])
     m, n, k, grid, given = (integer_column(launches, name, file, 1) for name in (*"mnk", "grid_blocks", "split_k"))
     extents = launches.get("grid", pd.Series(None, launches.index, "str")).astype("str")
     in_z = pd.to_numeric(extents.str.extract(r"[, ]([1-9]\d{0,4})\)$")[0]).astype("Int64")
@@ -121,8 +126,11 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     known = s.notna()
 
     chunk = _ceil_div(k, s)
-    chunk = chunk.mask(large_k | cutlass, _ceil_div(chunk, _PART_MULTIPLE) * _PART_MULTIPLE)
-    k_padded = (k // chunk) * _ceil_div(chunk, k_step) * k_step + _ceil_div(k % chunk, k_step) * k_step
+    multiple = pd.Series(1, launches.index, "Int64").mask(large_k, _PART_OF_LARGE_K).mask(cutlass, _ALIGNED)
+    multiple = multiple.mask(cutlass & along_k & (k % _LINE == 0).fillna(False), _LINE)
+    chunk = _ceil_div(chunk, multiple) * multiple
+    longest = _ceil_div(chunk, k_step) * k_step
+    k_padded = ((k // chunk) * longest + _ceil_div(k % chunk, k_step) * k_step).mask(xmma, s * longest)
     from_counters = accumulates.isna() & ffma.notna() & ~result
     reads_c = accumulates.fillna(from_counters & (ffma == pad * (k_padded + s)).fillna(False))
     e = (s - 1 + reads_c.astype("Int64")).mask(xmma, 1).mask(result, 0).mask(large_k, s).where(known)
@@ -181,6 +189,7 @@ class _Named(NamedTuple):
     xmma: pd.Series
     large_k: pd.Series
     cutlass: pd.Series
+    along_k: pd.Series  # whether A or B lies along K
     checked: list[bool]  # whether the form was checked on such a kernel
     tile_m: pd.Series
     tile_n: pd.Series
@@ -198,6 +207,7 @@ def _read_names(kernels: pd.Series) -> _Named:
     tiled = pd.Series([bool(base and _MODELLED.fullmatch(base)) for base in named], kernels.index, bool)
     tiled |= xmma | large_k
     cutlass = pd.Series([fact.base.startswith("cutlass_") for fact in facts], kernels.index, bool) & tiled
+    along_k = pd.Series([_ALONG_K.search(fact.base) is not None for fact in facts], kernels.index, bool)
     checked = [_CHECKED.match(fact.base) is not None for fact in facts]
 
     def stated(attribute: str, default: int) -> pd.Series:
@@ -210,7 +220,7 @@ def _read_names(kernels: pd.Series) -> _Named:
         values.mask(large_k, pd.Series([tile[place] for tile in own], kernels.index, "Int64"))
         for place, values in enumerate((tile_m, tile_n, stated("tile_k", SIMT_K_STEP) * slices))
     )
-    return _Named(tiled, xmma, large_k, cutlass, checked, tile_m, tile_n, k_step, slices)
+    return _Named(tiled, xmma, large_k, cutlass, along_k, checked, tile_m, tile_n, k_step, slices)
 
 
 _STATES = {

@@ -71,8 +71,8 @@ def predict_linear(
         In launch order. ``kernel``; optional ``launch``, ``grid_blocks``, ``grid`` and ncu metrics by name (counters of
         fadd, fmul, ffma on ``sm`` or ``smsp``, ``dram__bytes.sum`` in byte).
     shapes : pandas.DataFrame, optional
-        ``m, n, k`` as ``linear_shapes`` returns them. Without them only FMUL and FADD are predicted, from names and
-        grids.
+        ``m, n, k`` as ``linear_shapes`` returns them; optional ``bias`` (bool): whether a bias may have been put into
+        C. Without shapes only FMUL and FADD are predicted, from names and grids.
 
     Returns
     -------
@@ -102,12 +102,16 @@ def predict_linear(
     out["kernel_class"] = classes
     before, after = classes.shift(1), classes.shift(-1)
     followed = (main & (after == "split_k_reduce")).to_numpy()
-    copied = (main & (before == "copy")).to_numpy()
+    copied = (main & (before == "copy")).to_numpy(copy=True)
     is_reduce = ((classes == "split_k_reduce") & before.isin(_MAIN)).to_numpy()
-    is_copy = ((classes == "copy") & after.isin(_MAIN)).to_numpy()
-    out["role"] = np.select([main, is_reduce, is_copy], ["gemm", "split_k_reduce", "bias_copy"], default="other")
+    is_copy = ((classes == "copy") & after.isin(_MAIN)).to_numpy(copy=True)
     owned = main | is_reduce
     number = np.cumsum(main) - 1  # a reduction shares the number of the kernel before it
+    if shapes is not None and "bias" in shapes:
+        with_bias = shapes["bias"].to_numpy(dtype=bool)
+        copied[main] &= with_bias
+        is_copy[:-1] &= ~main[1:] | with_bias[number[1:]]
+    out["role"] = np.select([main, is_reduce, is_copy], ["gemm", "split_k_reduce", "bias_copy"], default="other")
     out["shape"] = pd.Series(number, out.index, "Int64").where(owned)
     for column in "mnk":
         values = pd.NA if shapes is None else shapes[column].reindex(number).to_numpy()

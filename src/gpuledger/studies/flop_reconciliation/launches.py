@@ -26,10 +26,11 @@ _EXPLAINED = {
 
 
 def read_shapes(path: str | Path) -> pd.DataFrame:
-    """Read shapes: a JSON list of {Input, Weight, Bias} as PyTorch records them, or a CSV of m, n, k."""
+    """Read shapes: a JSON list of {Input, Weight, Bias} as PyTorch records them, or a CSV of m, n, k and bias."""
     path = Path(path)
     if path.suffix.lower() == ".csv":
-        return read_csv(path, [Column(name, "integer", minimum=1, maximum=2**31) for name in "mnk"])
+        sizes = [Column(name, "integer", minimum=1, maximum=2**31) for name in "mnk"]
+        return read_csv(path, [*sizes, Column("bias", "flag", optional=True)])
     try:
         entries = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:

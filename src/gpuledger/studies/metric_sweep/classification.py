@@ -73,7 +73,7 @@ def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str]) -> pd.D
     is_gemm = points["kernel_class"].isin(list(gemm_classes))
     keys = ["metric", "unit", *VARIABLES]
     gemm, rest = (points[mask].groupby(keys)["value"].agg(["min", "max"]) for mask in (is_gemm, ~is_gemm))
-    both = gemm.join(rest, lsuffix="_gemm", rsuffix="_rest", how="inner")
+    both = gemm.add_suffix("_gemm").join(rest.add_suffix("_rest"), how="inner")
     rows = []
     for (metric, unit), own in both.groupby(level=["metric", "unit"], sort=True):
         with np.errstate(divide="ignore", invalid="ignore"):
