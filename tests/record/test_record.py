@@ -902,7 +902,7 @@ def test_a_dry_run_shows_parts_time_and_command_lines(tools, capsys, monkeypatch
     assert command.main(["--dry-run", "--minutes", "8"]) == 0
     assert "more than 8 min" in capsys.readouterr().out
     assert command.main(["--dry-run", "blocks", "normalization"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "# 4.2 min planned, within 25 min"
+    assert capsys.readouterr().out.splitlines()[-1] == "# 3.2 min planned, within 25 min"
 
 
 def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
