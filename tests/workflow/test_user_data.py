@@ -26,10 +26,12 @@ NAMED = {
     "fig10a": "dmat/fig10a",
     "fig10b": "dmat/fig10b",
     "fig10c": "dmat/fig10c",
-    "flop_reconciliation": "flop_reconciliation/toy_network flop_reconciliation/gpt2",
+    "flop_reconciliation": "flop_reconciliation/toy_network flop_reconciliation/gpt2 "
+    "flop_reconciliation/gpt2_backward flop_reconciliation/gpt2_head_dim_64",
     "normalization_roofline": "normalization_roofline/model_h200 normalization_roofline/measured "
     "normalization_roofline/measured_bf16 normalization_roofline/measured_fp16",
-    "metric_sweep": "metric_sweep/gpt2 metric_sweep/gpt2_totals",
+    "metric_sweep": "metric_sweep/gpt2 metric_sweep/gpt2_totals metric_sweep/gpt2_backward "
+    "metric_sweep/gpt2_head_dim_64 metric_sweep/llama metric_sweep/llama_backward",
     "kernel_breakdown": "kernel_breakdown/llama-3.1-8b kernel_breakdown/llama-3.1-8b-prefill-1024 "
     "kernel_breakdown/llama-3.1-8b-source kernel_breakdown/deepseek-v3 kernel_breakdown/llama_decode "
     "kernel_breakdown/llama_decode_fp8 kernel_breakdown/eager kernel_breakdown/graph "
