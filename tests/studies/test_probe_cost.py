@@ -162,7 +162,7 @@ def test_both_kinds_are_drawn_whatever_their_values(folder, values):
     figure, panels = plt.subplots(1, 2)
     draw_compared(*panels, parts(result.data)[1])
     figure.canvas.draw()
-    assert [label.get_text() for label in panels[0].get_yticklabels()][0] == "a block_sched"
+    assert panels[0].get_yticklabels()[0].get_text() == "a block_sched"
     plt.close(figure)
 
 

@@ -1,8 +1,10 @@
 """Panels: one column of the table by operator, both kinds of probes, and labels for axes of ratios."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from gpuledger.ledger.case_result import brief
@@ -15,6 +17,26 @@ MARKERS = "osD^vP"
 CLASSES = ("lightweight", "iteration", "dmat")
 #: Rows of both kinds of probes that a panel shows; tables have all of them.
 MOST_COMPARED = 24
+
+
+def lay_out(data: pd.DataFrame, compared: pd.DataFrame) -> tuple[Figure, Axes, Axes]:
+    """Make a figure for costs by operator; below them, both kinds of probes are drawn if they are compared.
+
+    Returns
+    -------
+    figure : Figure
+    time, registers : Axes
+        Empty panels with a common y axis.
+    """
+    height = 0.27 * data["operator"].nunique() + 1.4
+    if compared.empty:
+        figure, (time, registers) = plt.subplots(1, 2, sharey=True, figsize=(7.0, height), width_ratios=[1.5, 1])
+        return figure, time, registers
+    below = 0.2 * min(len(compared), MOST_COMPARED) + 1.1
+    ratios = {"width_ratios": [1.5, 1], "height_ratios": [height, below]}
+    figure, (upper, lower) = plt.subplots(2, 2, sharey="row", figsize=(7.0, height + below), **ratios)
+    draw_compared(*lower, compared)
+    return figure, *upper
 
 
 def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | None = None) -> None:
