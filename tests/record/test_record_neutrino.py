@@ -4,8 +4,9 @@ import csv
 import json
 import os
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,7 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.record import neutrino, plan
 from gpuledger.record.parts import PARTS, Recorded
 from gpuledger.record.probes import exposed, plain, traces, workloads
+from gpuledger.studies.kernel_overhead.compared import COLUMNS, UNITS
 
 #: Leaves what a process under Neutrino leaves: a trace directory named after its start, from the folder `ready` beside
 #: it. `faults` names what goes wrong.
@@ -96,10 +98,49 @@ def test_both_kinds_of_probes_are_compared_and_traces_drop_in_as_they_are(instal
     assert sorted(dataset.cases()) == [
         ("block_scheduling", "neutrino_gemm"), ("kernel_overhead", "neutrino")
     ]  # fmt: skip
+    assert not [path for path in folder.rglob("*") if "4242" in path.name], "the number of a process"
+    assert {path.parent.parent.name for path in folder.rglob("*.bin")} == {"block_sched"}, "records that studies read"
     blocks = reduced(dataset.case("block_scheduling", "neutrino_gemm"))
     assert blocks["blocks"] == 1
     costs = reduced(dataset.case("kernel_overhead", "neutrino"))
     assert costs["registers_mean"] == 6 and costs["operators"] == 1
+    assert costs["compared"] == costs["compared_with_equal_records"] == 3
+    assert costs["gemm_gmem_bytes_value_binary"] == rows["gemm", "gmem_bytes"]["value_binary"]
+
+
+def test_the_table_is_the_one_that_the_study_reads():
+    assert [field.name for field in fields(neutrino.Compared)] == [column.name for column in COLUMNS]
+    assert [*neutrino.PROBES] == [*UNITS]
+
+
+def test_what_is_kept_of_a_trace_directory_says_nothing_of_the_machine(tmp_path):
+    made = tmp_path / "out" / "Nov_22_08_15_00_4242"
+    for name in ("kernel/0_ab/probed.ptx", "kernel/0_ab/kernel.info", "result/0.5.bin"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_bytes(b"k\n1\n1\n0,8\n/home/me/tools/hook.py\n")
+    python = f"{sys.executable} /home/me/neutrino/probe/cuda.py"
+    (made / "event.log").write_bytes(
+        f"[pid] 4242\n[cmd] 9 {sys.executable} -m mine \xff\n[jit] subproc {python} {made}/kernel/0_ab k\n".encode(
+            "latin-1"
+        )
+        + f"[exec] save {made}/result/0.5.bin size 1\n".encode()
+    )
+    (made / "kernel/0_ab/process.log").write_text(
+        f'k\nptxas -arch=sm_90 {made}/kernel/0_ab/probed.ptx\n  File "/home/me/p.py", 1/2 of\n'
+        "# Neutrino Auto-Generated Code for Trace Reading\nimport struct\n"
+    )
+    kept = neutrino.keep_logs(neutrino.neutrino.open_trace_directory(made), made.parent, traces=True)
+    assert [path.relative_to(made.parent).as_posix() for path in sorted(made.parent.rglob("*")) if path.is_file()] == [
+        "event.log", "kernel/0_ab/kernel.info", "kernel/0_ab/process.log", "result/0.5.bin"
+    ]  # fmt: skip
+    called = Path(sys.executable).name
+    assert (kept.folder / "event.log").read_bytes().decode("latin-1").splitlines() == [
+        "[pid] 0", f"[cmd] 9 {called} -m mine \xff", f"[jit] subproc {called} cuda.py kernel/0_ab k",
+        "[exec] save result/0.5.bin size 1",
+    ]  # fmt: skip
+    log = (kept.folder / "kernel/0_ab/process.log").read_text()
+    assert log == 'k\nptxas -arch=sm_90 kernel/0_ab/probed.ptx\n  File "p.py", 1/2 of\n'
+    assert (kept.folder / "kernel/0_ab/kernel.info").read_text().endswith("\nhook.py\n")
 
 
 @needs_compiler

@@ -13,9 +13,13 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import notebooks, pages, provenance
 from gpuledger.ledger.case_result import CaseResult, size_text
 from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.readers import neutrino
 from gpuledger.studies import exposed_latency, memory_usage
 from gpuledger.studies.exposed_latency.figures import draw_latencies
 from gpuledger.studies.exposed_latency.tables import latency_table
+from gpuledger.studies.kernel_overhead.compared import parts
+from gpuledger.studies.kernel_overhead.figures import MOST_COMPARED, draw_compared
+from gpuledger.studies.kernel_overhead.tables import compared_table
 from gpuledger.studies.memory_usage import tables as memory_tables
 from gpuledger.studies.memory_usage.figures import draw_workloads
 from notebooks import run_notebook
@@ -79,6 +83,144 @@ def test_cells_that_would_share_a_name_are_refused(folder):
     header = "group,operator,probe,slowdown_ratio,extra_registers,spilled\n"
     message = refusal(folder, "kernel_overhead", header + "g,a-b,p,1,0,false\ng,a b,p,1,0,false\n")
     assert "key studies.kernel_overhead.mine: two rows would both be called 'a_b_p'" in message
+
+
+COMPARED = (
+    "workload,probe,records_source,records_binary,value_source,value_binary,registers_source,registers_binary\n"
+    "a,block_sched,8,8,200,1300.5,6,11\n"
+    "a,gmem_bytes,64,32,512,256,-1,2\n"
+    "b,tensorop_count,0,0,0,0,0,0\n"
+)
+COSTS = "operator,probe,slowdown_ratio,extra_registers,spilled\na,block_sched,1.5,3,false\n"
+
+
+def compare(folder, text):
+    """Reduce a case with a table of both kinds of probes."""
+    (folder / "costs.csv").write_text(COSTS)
+    (folder / "compared.csv").write_text(text, "utf-8")
+    return reduced(own_case(folder, "kernel_overhead", {"table": "costs.csv", "compared": "compared.csv"}))
+
+
+def test_binary_probes_beside_source_level_ones(folder):
+    result = compare(folder, COMPARED)
+    cells, compared = parts(result.data)
+    assert cells[["operator", "slowdown_ratio", "spilled"]].values.tolist() == [["a", 1.5, False]]
+    assert compared["records_ratio"].tolist() == [1, 0.5, 1]
+    assert compared["value_ratio"].tolist() == [6.5025, 0.5, 1], "two zeros are the same"
+    assert (result["compared"], result["compared_with_equal_records"]) == (3, 2)
+    assert (result["compared_counts"], result["compared_counts_equal"]) == (2, 1)
+    assert result["compared_cycles_ratio_min"] == result["compared_cycles_ratio_max"] == 6.5025
+    assert result["compared_registers_binary_mean"] == pytest.approx(13 / 3)
+    assert result.summary["a_gmem_bytes_value_binary"] == {"value": 256, "unit": "byte"}
+    assert result.finding == (
+        "On average, 1 operator takes 1.50× as long with a lightweight probe; binary probes save as many records as "
+        "source-level ones in 2 of 3 pairs, count the same in 1 of 2, and see warps take 6.50 to 6.50 times as many "
+        "cycles"
+    )
+    assert compared_table(compared).iloc[0].tolist() == [
+        "a", "block_sched", 8, "200 cycles", "+6", 8, "1,300.5 cycles", "+11"
+    ]  # fmt: skip
+
+
+def test_without_such_a_table_the_data_are_the_cells(folder):
+    data = reduce(folder, "kernel_overhead", COSTS).data
+    cells, compared = parts(data)
+    assert cells.equals(data) and compared.empty and "part" not in data
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "a,block_sched",
+            "a,dmat",
+            "line 2, column probe: 'dmat' is not one of block_sched, gmem_bytes, tensorop_count",
+        ),
+        ("8,8,200", "8.5,8,200", "line 2, column records_source: '8.5' is not"),
+        ("8,8,200", "-8,8,200", "line 2, column records_source: '-8' is not within"),
+        ("1300.5", "nan", "line 2, column value_binary: 'nan' is not a"),
+        ("1300.5", "inf", "line 2, column value_binary: 'inf' is not a"),
+        ("1300.5", "1e19", "line 2, column value_binary: '1e19' is not within"),
+        ("1300.5", "", "line 2, column value_binary: '' is empty"),
+        ("6,11", "6,1e300", "line 2, column registers_binary"),
+        ("a,gmem_bytes", "a,block_sched", "line 3: a second row for a, block_sched"),
+        ("b,tensorop_count", "A ,gmem_bytes", "two rows would both be called 'a_gmem_bytes'"),
+        ("value_source", "value_cycles", "line 1"),
+        (COMPARED.partition("\n")[2], "", "there is no row below the header"),
+    ],
+)
+def test_refused_comparisons(folder, old, new, message):
+    with refused() as caught:
+        compare(folder, COMPARED.replace(old, new, 1))
+    said = str(caught.value)
+    assert message in said and "\n" not in said
+
+
+@pytest.mark.parametrize("values", ["0,5", "5,0", "1e-300,1e18", "3,3"])
+def test_both_kinds_are_drawn_whatever_their_values(folder, values):
+    result = compare(folder, COMPARED.replace("200,1300.5", values))
+    figure, panels = plt.subplots(1, 2)
+    draw_compared(*panels, parts(result.data)[1])
+    figure.canvas.draw()
+    assert panels[0].get_yticklabels()[0].get_text() == "a block_sched"
+    plt.close(figure)
+
+
+def test_more_rows_than_a_panel_has_room_for(folder):
+    head, *rows = COMPARED.splitlines()
+    many = "\n".join([head, *(rows[0].replace("a,", f"a{number},", 1) for number in range(40))]) + "\n"
+    figure, panels = plt.subplots(1, 2)
+    draw_compared(*panels, parts(compare(folder, many).data)[1])
+    assert len(panels[0].get_yticks()) == MOST_COMPARED
+    plt.close(figure)
+
+
+# What the notebook says of Neutrino's probes on an H200.
+
+
+def warps(name):
+    """Cycles, start and SM of each warp of a trace."""
+    (path,) = ROOT.glob(f"traces/{name}/result/*.bin")
+    records = neutrino.open_trace(path, levels=["warp"]).records(0, neutrino.BLOCK_SCHED)
+    return (
+        records["elapsed"].astype(np.int64).ravel(),
+        records["start"].astype(np.int64).ravel(),
+        records["cuid"].ravel(),
+    )
+
+
+def test_neutrinos_medians_and_those_after_a_flush_are_the_tables_and_the_pages():
+    result = reduced(Repository.find(ROOT).dataset("nvidia-h200-neutrino").case("kernel_overhead", "neutrino"))
+    page = (ROOT / "notebooks/kernel_overhead.ipynb").read_text("utf-8")
+    flushed = {}
+    for workload, operator in (("fill", "fill"), ("gemm", "gemm_1024"), ("attention", "attention_512")):
+        cycles = warps(f"nvidia-h200-neutrino/neutrino/{workload}/block_sched")[0]
+        assert np.median(cycles) == result[f"{workload}_block_sched_value_binary"]
+        cycles = warps(f"nvidia-h200-neutrino/kernel_overhead_neutrino/{workload}/{operator}/block_sched")[0]
+        flushed[workload] = np.median(cycles)
+        flushed[f"{workload}_more"] = 100 * (np.median(cycles) / result[f"{workload}_block_sched_value_source"] - 1)
+    assert f"{flushed['fill']:,.0f}" in page and flushed["fill"] == 1346
+    assert [f"{flushed[f'{name}_more']:.1f}" for name in ("gemm", "attention")] == ["2.1", "1.9"]
+    assert result["compared_with_equal_records"] == result["compared"] == 9
+    assert result["compared_counts_equal"] == result["compared_counts"] == 6
+    means = [result[f"compared_registers_{kind}_mean"] for kind in ("binary", "source")]
+    assert [f"{mean:.1f}" for mean in means] == ["3.8", "1.8"]
+    own = warps("nvidia-h200/block_scheduling/zeros_4096")[0]
+    assert np.median(own[: 4 * 2048]) == 203
+
+
+def test_first_fetches_of_instructions_do_not_explain_fills_cycles():
+    cycles, start, sm = warps("nvidia-h200-neutrino/neutrino/fill/block_sched")
+    later, others = [], []
+    for one in np.unique(sm):
+        begin, took = start[sm == one], cycles[sm == one]
+        end = begin + took
+        later += took[begin > end.min() + 100].tolist()
+        others += [(((begin <= at) & (end > at)).sum() - 1, span) for at, span in zip(begin, took, strict=True)]
+    assert (len(later), np.median(later)) == (632, 1366)
+    others = np.array(others)
+    few, many = (others[(low <= others[:, 0]) & (others[:, 0] <= high), 1] for low, high in ((0, 3), (32, 47)))
+    assert (np.median(few), np.median(many)) == (888, 1477)
 
 
 # Memory usage

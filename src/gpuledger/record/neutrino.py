@@ -5,6 +5,7 @@ Neutrino stands between a program and the driver and adds its probes to the kern
 """
 
 import logging
+import re
 import shutil
 import sys
 from dataclasses import asdict, dataclass
@@ -32,6 +33,11 @@ PROBES = {
 SIZES = {"fill": 1024, "gemm": 1024, "attention": 512}
 BENCHMARKS, TRACES = "kernel_overhead_neutrino", "neutrino"
 TABLE = f"{TRACES}/compared.csv"
+#: Directories in front of a file's name.
+_FOLDERS = re.compile(r"""(?<![^\s"'=:])/(?:[^\s"'/]+/)+""")
+_PROCESS = re.compile(r"^\[pid\] \d+$", re.MULTILINE)
+#: What follows in a process.log is source code of Neutrino, to read the trace with.
+_READER = "# Neutrino Auto-Generated Code"
 #: Limit for a run, of which ptxas and objdump take most.
 _SECONDS = 120
 
@@ -63,13 +69,15 @@ def record_neutrino(folder: str | Path) -> Recorded:
         for probe in PROBES:
             LOG.info("neutrino: %s, %s", name, probe)
             launched = runner.run(workload, probe)
-            place = Path(TRACES, name, probe)
+            place, with_traces = Path(TRACES, name, probe), probe == "block_sched"
             directory = run_neutrino(folder / place, probe, name, size)
-            run_neutrino(folder / BENCHMARKS / name / workload.name / probe, probe, name, size, "--benchmark")
+            timed = folder / BENCHMARKS / name / workload.name / probe
+            keep_logs(run_neutrino(timed, probe, name, size, "--benchmark"), timed, traces=with_traces)
             extra = launched.probed.registers - launched.plain.registers
             compared.append(compare(name, probe, launched.records[probe], extra, directory))
-            if probe == "block_sched":
-                trace = directory.results[0].relative_to(folder).as_posix()
+            kept = keep_logs(directory, folder / place, traces=with_traces)
+            if kept.results:
+                trace = kept.results[0].relative_to(folder).as_posix()
                 cases[f"neutrino_{name}"] = {"trace": trace, "kernel": f"{workload.name}, probed by Neutrino"}
     write_csv(folder / TABLE, list(asdict(compared[0])), map(asdict, compared))
     for row in compared:
@@ -77,9 +85,14 @@ def record_neutrino(folder: str | Path) -> Recorded:
             what = (row.workload, row.probe, row.records_source, row.records_binary)
             LOG.warning("%s, %s: %d records with the source-level probe, %d with Neutrino's", *what)
     return Recorded(
-        {"kernel_overhead": {"neutrino": {"traces": BENCHMARKS}}, "block_scheduling": cases},
+        {"kernel_overhead": {"neutrino": {"traces": BENCHMARKS, "compared": TABLE}}, "block_scheduling": cases},
         {"compared": [asdict(row) for row in compared]},
-        {BENCHMARKS: f"Binary probes of Neutrino on gpuledger's kernels; compared with its own probes in {TABLE}."},
+        {
+            BENCHMARKS: f"Binary probes of Neutrino on gpuledger's kernels; compared with its own probes in {TABLE}. "
+            "Each process launches the probed kernel and then the original, once: times are of first launches.",
+            TABLE: "Binary: the first launch of a process, with no L2 flush before it. Source-level: the second, "
+            "after an L2 flush.",
+        },
     )
 
 
@@ -101,6 +114,36 @@ def run_neutrino(folder: Path, probe: str, workload: str, size: int, *options: s
         except InputError as error:
             failure = error
     raise failure
+
+
+def keep_logs(directory: neutrino.TraceDirectory, folder: Path, *, traces: bool = False) -> neutrino.TraceDirectory:
+    """Move what studies read of a trace directory to `folder`, which contains it, and delete the rest.
+
+    Kernels are deleted: they contain code of Neutrino's. Logs lose the folders of this machine and the number of the
+    process, which is in the directory's name, too.
+
+    Parameters
+    ----------
+    traces : bool
+        Whether the records are kept; those of single threads take megabytes, and no study reads them.
+    """
+    made = directory.folder
+    for path in sorted(path for path in made.rglob("*") if path.is_file()):
+        kept = folder / path.relative_to(made)
+        if path.name in ("event.log", "process.log", "kernel.info"):
+            text = path.read_text("utf-8", errors="surrogateescape")
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(_without_machine(text, made), "utf-8", errors="surrogateescape")
+        elif traces and path.parent.name == "result":
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, kept)
+    shutil.rmtree(made)
+    return neutrino.open_trace_directory(folder)
+
+
+def _without_machine(text: str, made: Path) -> str:
+    text = text.partition(_READER)[0].replace(f"{made}/", "").replace(sys.executable, Path(sys.executable).name)
+    return _PROCESS.sub("[pid] 0", _FOLDERS.sub("", text))
 
 
 def compare(workload: str, probe: str, own: np.ndarray, registers: int, directory: neutrino.TraceDirectory) -> Compared:
@@ -133,5 +176,5 @@ def _sum_of_fields(records: np.ndarray) -> np.ndarray:
 
 def _value(probe: str, records: np.ndarray) -> float:
     if probe == "block_sched":
-        return float(np.median(records["elapsed"][saved(records)]))
+        return float(np.median(kept)) if len(kept := records["elapsed"][saved(records)]) else 0.0
     return float(_sum_of_fields(records).sum())

@@ -10,9 +10,11 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, quantity_names
 from gpuledger.ledger.datasets import Case, folder_files
+from gpuledger.ledger.parts import join_parts
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.runs import logs_by_run
 from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.studies.kernel_overhead.compared import add_compared, read_compared
 
 OVERHEAD_COLUMNS = (
     Column("group", optional=True),
@@ -45,8 +47,9 @@ def reduce(
     Returns
     -------
     CaseResult
-        Data: the table and ``probe_class`` (``lightweight``, ``iteration`` or ``dmat``). The summary also holds every
-        cell, as ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``.
+        Data: the table and ``probe_class`` (``lightweight``, ``iteration`` or ``dmat``); with ``compared``, long by
+        ``part``; see :func:`gpuledger.studies.kernel_overhead.compared.parts`. The summary also holds every cell, as
+        ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``.
     """
     path, counts = case.path("traces" if "traces" in case.inputs else "table"), {}
     if "traces" in case.inputs:
@@ -83,6 +86,10 @@ def reduce(
     words = [f"{mean:.2f}× as long with {probe}" for probe, mean in means.items() if mean]
     take = "operator takes" if result["operators"] == 1 else "operators take"
     finding = f"On average, {result['operators']} {take} {', '.join(words)}"
+    if "compared" in case.inputs:
+        compared = read_compared(case.path("compared"))
+        result.data = join_parts(cell=table, compared=compared)
+        finding += f"; {add_compared(result, case, compared)}"
     result.add("finding", finding, "text")
     cells = quantity_names(case, table, ["operator", "probe"])
     for name, slowdown, registers in zip(cells, table["slowdown_ratio"], table["extra_registers"], strict=True):

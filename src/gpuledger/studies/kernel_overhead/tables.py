@@ -1,6 +1,9 @@
-"""Probe costs by operator."""
+"""Probe costs by operator, and both kinds of probes side by side."""
 
 import pandas as pd
+
+from gpuledger.ledger.case_result import brief
+from gpuledger.studies.kernel_overhead.compared import UNITS
 
 
 def overhead_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -28,3 +31,14 @@ def overhead_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         for by_probe in (columns, texts)
     )
     return frame, people
+
+
+def compared_table(compared: pd.DataFrame) -> pd.DataFrame:
+    """Return both kinds of probes side by side for people: records, value with its unit, additional registers."""
+    units = compared["probe"].map(UNITS) + "s"
+    columns = {"workload": compared["workload"], "probe": compared["probe"]}
+    for kind, name in (("source", "source-level"), ("binary", "binary")):
+        columns[f"{name}: records"] = compared[f"records_{kind}"]
+        columns[f"{name}: value"] = compared[f"value_{kind}"].map(lambda value: brief(value, 6)) + " " + units
+        columns[f"{name}: extra registers"] = compared[f"registers_{kind}"].map("{:+d}".format)
+    return pd.DataFrame(columns)
