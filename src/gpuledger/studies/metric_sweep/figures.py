@@ -216,7 +216,7 @@ def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
         return textwrap.fill(figures.plain(f"{'A knee' if len(bent) == 1 else 'Knees'}: {', '.join(bent)}"), TITLE)
     exact = sum(bool(law["exact"]) for law in laws)
     counts = pd.Series([law["law"] for law in laws]).value_counts()
-    lawless = counts.pop("undetermined") if "undetermined" in counts else 0
+    lawless = int(counts.pop("undetermined")) if "undetermined" in counts else 0
     kinds = ", ".join(f"{count} {law}" for law, count in counts.items()) or "No"
     kinds += f" law{'s' * (len(laws) - lawless != 1)}"
     if exact == len(laws):
