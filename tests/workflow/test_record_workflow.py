@@ -65,7 +65,7 @@ def test_one_call_records_and_analyses(checkout, gpu):
     dataset = yaml.safe_load((checkout / "traces/local-gpu/dataset.yaml").read_text("utf-8"))
     assert dataset["kind"] == "local"
     assert {study: list(cases) for study, cases in dataset["studies"].items()} == {
-        "flop_reconciliation": ["toy_network"],
+        "flop_reconciliation": ["gpt2", "gpt2_backward", "gpt2_head_dim_64", "toy_network"],
         "metric_sweep": [
             *("gpt2", "gpt2_backward", "gpt2_head_dim_64", "gpt2_totals", "llama", "llama_backward"),
         ],
