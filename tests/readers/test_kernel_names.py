@@ -32,6 +32,16 @@ COPY = (
 )
 SPLIT_K = "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, float, float, float, (bool)1>(T1 *)"
 
+_NUMBERS, _POINTERS = ", ".join(["unsigned int"] * 17), ", ".join(["const void *"] * 5)
+DOT_DO_O = (
+    "void cudnn::compute_dot_do_o_specialized<1, 128>(const void *, const void *, void *, void *, "
+    f"{_NUMBERS}, float, {_POINTERS}, bool, const void *, void *, const void *, {', '.join(['int'] * 9)})"
+)
+CONVERT_DQ = (
+    f"void cudnn::convert_dq_to_16bits<1>(const void *, void *, {', '.join(['unsigned int'] * 10)}, "
+    "const float *, const float *, const float *, float *, const void *, void *, void *, bool, bool)"
+)
+
 
 @pytest.mark.parametrize(
     ("name", "kernel_class", "tile", "slices", "transpose", "stages", "tensor_core"),
@@ -144,6 +154,10 @@ def test_facts(name, kernel_class, tile, slices, transpose, stages, tensor_core)
         ("void cpy_scalar<&(void cpy_1_scalar<float, float>(char const*, char*))>(char*)", "copy"),
         ("void k_set_rows<float, long, __half>(float*)", "index"),
         ("void gated_delta_net_cuda<128>(float*)", "scan"),
+        # What cuDNN launches before and after the gradient of attention, as recorded on an H100.
+        (DOT_DO_O, "attention"),
+        (CONVERT_DQ, "attention"),
+        ("compute_dot_do_o", "attention"),
         # cuDNN's convolutions are called after what they fuse.
         ("volta_scudnn_128x64_relu_medium_nn_v1", "convolution"),
         ("turing_fp16_s1688cudnn_fp16_256x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "convolution"),

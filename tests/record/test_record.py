@@ -369,7 +369,8 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     assert dataset.label == "recorded on NVIDIA H200"
     assert dataset.cases() == [
         *(("flop_reconciliation", name) for name in ("gpt2", "toy_network")),
-        *(("metric_sweep", name) for name in ("gpt2", "gpt2_totals", "llama", "llama_totals")),
+        # Two numbers of layers are too few for a case with totals.
+        *(("metric_sweep", name) for name in ("gpt2", "llama")),
     ]
     for study, name in dataset.cases():
         case = dataset.case(study, name)
@@ -451,6 +452,15 @@ def test_the_source_s_sweep_has_wider_heads_and_ours_more_of_them():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("layers", "has_totals"), [((1, 2, 3, 4), False), ((1, 2, 3, 4, 6), True)])
+def test_totals_need_as_many_numbers_of_layers_as_a_law(tools, tmp_path, monkeypatch, layers, has_totals):
+    design = replace(PLANNED["gpt2"], base=designs.Point(1, 768, 128), n_layer=layers, hidden_dim=(), seq_len=(64,))
+    monkeypatch.setattr(designs, "SWEEPS", {"gpt2": design})
+    made(tools, tmp_path / "out", ["sweep_gpt2"])
+    cases = {case for study, case in load(tmp_path / "out").cases() if study == "metric_sweep"}
+    assert cases == {"gpt2", *(["gpt2_totals"] if has_totals else [])}
+
+
 @pytest.mark.parametrize("differ", [False, True])
 def test_whether_layers_matter_is_measured_on_the_whole_model(tools, tmp_path, monkeypatch, differ):
     """The source says that values per launch do not depend on n_layer; a recording can contradict it."""
@@ -482,7 +492,7 @@ def test_a_sweep_that_fails_is_recorded_by_the_next_call(tools, tmp_path):
     assert "sweep_gpt2" in recording.Recording(folder).left_out
     _, failed = made(tools, folder, ["sweep_gpt2"])
     assert failed == {} and len(calls(tools)) == 2
-    assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2", "gpt2_totals"]
+    assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2"]
     assert recording.Recording(folder).left_out == {}
 
 

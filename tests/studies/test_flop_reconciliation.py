@@ -4,6 +4,8 @@ import csv
 import os
 import shutil
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from linear_recording import COUNTERS, LAUNCHES, SHAPES, write_launches, write_shapes
@@ -11,8 +13,10 @@ from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims, notebooks
+from gpuledger.ledger import figures as ledger_figures
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.ledger.download.dataset import fetch_dataset
+from gpuledger.studies.flop_reconciliation import figures as study_figures
 from gpuledger.studies.flop_reconciliation import tables
 from gpuledger.studies.flop_reconciliation.launches import read_recording
 
@@ -419,3 +423,23 @@ def test_counters_per_cycle_give_the_same_counts(folder):
     rates = result(folder, launches="a.csv")
     for counter in ("fadd", "fmul", "ffma", "exact"):
         assert rates.data[counter].tolist() == whole.data[counter].tolist()
+
+
+@pytest.mark.parametrize(("smallest", "scale"), [(0.3, "log"), (29.0, "log"), (74.4, "linear"), (99.5, "linear")])
+@pytest.mark.parametrize("for_columns", [False, True])
+def test_words_about_formulas_stand_beside_all_points(monkeypatch, smallest, scale, for_columns):
+    monkeypatch.setattr(ledger_figures, "for_columns", for_columns)
+    counted = np.geomspace(1e5, 1e11, 40)
+    shares = np.r_[smallest, np.linspace(max(smallest, 90), 100, 39)]
+    data = pd.DataFrame({"flops_counted": counted, "flops_predicted": counted, "flops_2mnk": counted * shares / 100})
+    data = data.assign(role="gemm", tiled=True, exact=True, m=128, n=192, k=768, error_2mnk_percent=shares - 100)
+    figure, axes = plt.subplots(figsize=(3.3, 2.6) if for_columns else (7, 2.6))
+    study_figures.draw_formulas(axes, data)
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    points = [axes.transData.transform(np.c_[counted, values]) for values in (shares, np.full(40, 100.0))]
+    plt.close(figure)
+    assert axes.get_yscale() == scale and len(boxes) == 2
+    assert ("at worst" in axes.texts[1].get_text()) == (smallest < 90)
+    assert not boxes[0].overlaps(boxes[1])
+    assert not any(box.padded(3).count_contains(np.concatenate(points)) for box in boxes)

@@ -277,7 +277,7 @@ def test_what_the_notebook_says_of_the_h200_is_what_was_recorded():
     result, sweep = reduce(dataset.case("metric_sweep", "gpt2"))
     laws = sweep.laws.set_index(["kernel_class", "metric", "variable"])["formula"]
     said = (ROOT / "notebooks/metric_sweep.ipynb").read_text("utf-8")
-    said = re.sub(r'\\n",\s+"\s*', " ", said[said.index("Findings in the data recorded on an H200") :])
+    said = re.sub(r'\\n",\s+"\s*', " ", said[said.index("Findings in GPT-2 forward on an H200") :])
     layers = sweep.laws[(sweep.laws["variable"] == "n_layer") & (sweep.laws["law"] != "undetermined")]
     changed = layers[layers["law"] != "constant"]
     assert f"{len(layers) - len(changed)} of {len(layers)} counters with a law are constant" in said

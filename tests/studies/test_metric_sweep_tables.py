@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ from gpuledger.errors import InputError
 from gpuledger.studies import metric_sweep
 from gpuledger.studies.metric_sweep import figures as panels
 from gpuledger.studies.metric_sweep import law_map, unit_switches
+from gpuledger.studies.metric_sweep import tables as study_tables
 from notebooks import run_notebook
 
 SECTORS, BYTES, TIME = "dram__sectors_read.sum", "dram__bytes_read.sum", "gpu__time_duration.sum"
@@ -135,9 +137,55 @@ def test_titles_stand_at_one_height_and_no_tick_covers_another(swept, sizes):
 
 
 def test_ticks_are_as_many_as_there_is_room_for():
-    assert panels.thin_ticks(192 * 2 ** np.arange(6)).tolist() == [192, 384, 768, 1536, 3072, 6144]
-    assert panels.thin_ticks(64 * 2 ** np.arange(8)).tolist() == [64, 256, 1024, 4096]
-    assert panels.thin_ticks(100 * np.arange(1, 5)).tolist() == [100, 200, 300, 400]
+    def kept(sizes, inches):
+        at = np.log2(sizes)
+        return panels.thin_ticks(sizes, at * inches / np.ptp(at)).tolist()
+
+    assert kept(192 * 2 ** np.arange(6), 2.1) == [192, 384, 768, 1536, 3072, 6144]
+    assert kept(64 * 2 ** np.arange(8), 2.2) == [64, 256, 1024, 4096]
+    assert kept(100 * np.arange(1, 5), 1.7) == [100, 200, 300, 400]
+
+
+def test_words_around_narrow_panels_stay_beside_each_other(swept):
+    """The name of a metric that was longer than its panel made both narrow; their labels below then met."""
+    laws = {"gemm": 3000 * LENGTHS[:5], "norm": 48 * LENGTHS[:5] + 1000}
+    metrics = [f"sm__inst_executed_pipe_tensor_op_hmma{number}.sum.pct_of_peak_sustained_active" for number in range(2)]
+    parts = [
+        series(values, metric, "%", LENGTHS[:5], kernel_class=name, hidden_dim=2048)
+        for name, values in laws.items()
+        for metric in metrics
+    ]
+    variables, _ = run_notebook("metric_sweep", swept(*parts)[0])
+    left, right = variables["plots"][:2]
+    assert left.get_window_extent().width > 2.2 * left.figure.dpi
+    for axes in (left, right):
+        shown = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+        assert shown and all(one.x1 <= other.x0 for one, other in pairwise(shown))
+    for one, other in ((left.xaxis.label, right.xaxis.label), (left.texts[-1], right.texts[-1])):
+        assert one.get_window_extent().x1 < other.get_window_extent().x0
+
+
+def test_a_size_with_too_few_values_is_no_part_of_the_map_and_counts_say_whether_it_matters(swept):
+    counts = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "sm__inst_executed.sum"
+    rows = []
+    for kernel in ("gemm", "norm"):
+        rows += [series(7 * LENGTHS, metric, "inst", kernel_class=kernel, n_layer=1) for metric in counts]
+        for layers in (2, 3):
+            values = [448 + layers * (kernel == "gemm" and metric == counts[1]) for metric in counts]
+            rows += [
+                series([value], metric, "inst", LENGTHS[:1], kernel_class=kernel, n_layer=layers)
+                for metric, value in zip(counts, values, strict=True)
+            ]
+    result, sweep = swept(*rows)
+    assert (result["n_layer_compared_counts"], result["n_layer_same_counts"]) == (4, 3)
+    words = study_tables.describe_few_sizes(sweep)
+    assert words.startswith("`n_layer` has 3 sizes (1, 2, 3), too few for laws. Of 4 counts of instructions")
+    assert words.endswith("not the same: `sm__inst_executed.sum` of gemm.")
+    figure, axes = plt.subplots()
+    law_map.draw(axes, sweep.laws, sweep.points)
+    names = [text.get_text() for text in axes.texts]
+    plt.close(figure)
+    assert names == ["sequence length"]
 
 
 def test_a_title_of_many_laws_leaves_its_panel_the_room(swept):

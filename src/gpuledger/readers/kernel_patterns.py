@@ -42,6 +42,8 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("flash attention", r"(?i)flash_?(?:fwd|bwd|attn|attention)|\bflash(?:_\w{1,20})?::", "attention", "flash", "full"),
     ("fused attention of CUTLASS", r"(?i)fmha|AttentionKernel|attention_kernel", "attention", "cutlass", "full"),
     ("attention", r"(?i)attention|attn_|_attn|sdpa|Batch(?:Decode|Prefill)With|\bmha_|_mha\b|mqa_|mla_", "attention"),
+    # Row sums of dO·O before the gradient, and dQ from fp32 to 16 bits after it.
+    ("around cuDNN's attention", r"(?:^|::)(?:compute_dot_do_o|convert_dq_to_16bits)", "attention", "cudnn"),
     ("Triton attention of SGLang", r"^_fwd_(?:grouped_)?kernel_stage[12]", "attention", "triton"),
     ("AITER paged attention", r"(?:^|[:\d])pa_(?:bf16|fp16|fp8|a16|a8)", "attention", "aiter"),
     ("collective", r"(?i)[nr]ccl|all_?(?:reduce|gather)|reduce_?scatter|cross_device_reduce|multimem", "communication"),

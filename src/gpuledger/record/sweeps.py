@@ -4,6 +4,7 @@ import logging
 from dataclasses import asdict
 
 from gpuledger import files
+from gpuledger.models import scaling_laws
 from gpuledger.record import designs, metrics
 from gpuledger.record.parts import Recorded
 from gpuledger.record.session import RecordingSession
@@ -16,6 +17,9 @@ CLASSES = [
     {"name": "fused attention", "regex": "(?i)fmha|flash_|AttentionKernel", "class": "fmha", "on": "full"},
     {"name": "layer normalization", "regex": "(?i)layer_norm|LayerNorm", "class": "layer_norm"},
 ]
+#: Least numbers of layers in a sweep for a case with its totals per pass, which is all that they are for: with fewer,
+#: the study finds no law (:data:`gpuledger.models.scaling_laws.MINIMUM_POINTS`).
+LAYERS_FOR_TOTALS = scaling_laws.MINIMUM_POINTS
 _PRODUCTS = "m, n, k of every product in the order of its launch, of one file of {} after the other."
 _NOTE = "Of each point: all launches of one {} pass of the whole model, after a warm-up pass; random weights."
 
@@ -23,7 +27,8 @@ _NOTE = "Of each point: all launches of one {} pass of the whole model, after a 
 def record_sweep(session: RecordingSession, name: str) -> Recorded:
     """Record a sweep with one run of ncu, in which every point is an NVTX range of its own.
 
-    It becomes a case with the values per launch and, if the number of layers varies, a case with the totals per pass.
+    It becomes a case with the values per launch and, if there are :data:`LAYERS_FOR_TOTALS` numbers of layers, a case
+    with the totals per pass.
     Of GPT-2, the products are a case of `flop_reconciliation`, too.
 
     Parameters
@@ -51,7 +56,7 @@ def record_sweep(session: RecordingSession, name: str) -> Recorded:
     files.write_csv(root / parameters, list(rows[0]), rows)
     source = {"folder": folder, "parameters": parameters}
     cases = {name: {"ncu_csv": source, "kernel_patterns": CLASSES}}
-    if design.n_layer:
+    if len({point.n_layer for point in points}) >= LAYERS_FOR_TOTALS:
         cases[f"{name}_totals"] = {"ncu_csv": {**source, "per": "pass"}, "kernel_patterns": CLASSES}
     made, notes = {"metric_sweep": cases}, {folder: _NOTE.format(design.direction)}
     if design.workload == "gpt2":  # in fp32, whose instructions have a closed form

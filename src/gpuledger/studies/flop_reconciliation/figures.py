@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY
@@ -19,6 +20,8 @@ SHARES = (
     ("accumulation_percent", "sums in C", PURPLE),
     ("split_k_sum_percent", "split-K reduction", SKY),
 )
+#: Where no share of the count (%) is less, the axis is linear: a logarithmic one would press all points to its top.
+LEAST_LINEAR = 30.0
 
 
 def draw_tiles(axes: Axes, m: int, n: int, tile_m: int, tile_n: int) -> None:
@@ -136,33 +139,42 @@ def draw_formulas(axes: Axes, data: pd.DataFrame) -> None:
         share = 100 * frame[column].astype("float64") / counted
         axes.scatter(counted, share, color=colour, alpha=0.55, s=9, linewidths=0, rasterized=True, zorder=3)
         lowest, highest = min(lowest, share.min()), max(highest, share.max())
-    near = lowest > 90 and highest < 110  # a logarithmic axis would hide it
-    axes.set(xscale="log", yscale="linear" if near else "log", xlabel="FLOPs that the hardware counted in a launch")
-    if near:
-        room = 0.25 * (highest - lowest) + 0.05
-        axes.set_ylim(lowest - room, highest + 2 * room)
-    else:
-        axes.set(ylim=(0.16, 260), yticks=[0.3, 1, 3, 10, 30, 100])
-    axes.set_ylabel("formula, as a share of the count")
+    linear = lowest > LEAST_LINEAR
+    axes.set(xscale="log", yscale="linear" if linear else "log", xlabel="FLOPs that the hardware counted in a launch")
+    # Words stand in bands of their own, above and below all points.
+    above, below = (0.16, 0.26) if figures.for_columns else (0.15, 0.15)
+    low, high = (lowest, highest) if linear else np.log10([lowest, highest])
+    high = max(high, low + 0.1)  # where nothing is missed, all are alike
+    whole = (high - low) / (1 - above - below)
+    ends = np.array([low - below * whole, high + above * whole])
+    axes.set_ylim(ends if linear else 10**ends)
+    ticks = np.log10(np.outer(10.0 ** np.arange(-3, 6), [1, 3]))
+    if linear:
+        ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
+    ticks = np.unique(ticks[(ticks >= low - 0.03 * whole) & (ticks <= high + 0.03 * whole)])
+    axes.yaxis.set_major_locator(FixedLocator(ticks if linear else 10**ticks))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g} %")
-    axes.yaxis.set_minor_formatter("")
+    axes.set_ylabel("formula, as a share of the count")
     axes.grid(axis="y")
     exact = {role: int(mine["exact"].fillna(False).sum()) for role, mine in predicted.groupby("role")}
-    words = f"closed form: {exact.get('gemm', 0):,} of {len(covered):,} GEMMs exact"
+    words = f"closed form: {exact.get('gemm', 0):,} of {len(covered):,}{' GEMMs' * (not figures.for_columns)} exact"
     if (reductions := int((predicted["role"] == "split_k_reduce").sum())) and not figures.for_columns:
         words += f", {exact.get('split_k_reduce', 0):,} of {reductions:,} split-K reductions"
-    at = 100 + 0.6 * room if near else 125
-    bold = {"transform": axes.get_yaxis_transform(), "fontweight": "bold"}
-    axes.text(0.995, at, words, ha="right", color=BLUE, **bold)
-    if near:
-        axes.text(0.01, lowest - 0.6 * room, "2·M·N·K", color="#9A6700", **bold)
+    bold = {"va": "center", "fontweight": "bold"}
+    axes.text(0.995, 1 - above / 2, words, ha="right", color=BLUE, transform=axes.transAxes, **bold)
     worst = tiled.loc[tiled["error_2mnk_percent"].abs().idxmax()]
-    share = 100 + worst["error_2mnk_percent"]
-    if 90 < share < 300:  # it would stand on the other words, and says little
-        return
-    words = f"2·M·N·K: at worst {share:.1f} %\n(M, N, K = {worst['m']:,}, {worst['n']:,}, {worst['k']:,})"
-    at = (float(worst["flops_counted"]), share)
-    axes.annotate(words, at, (8, 3), textcoords="offset points", va="center", color="#9A6700", fontweight="bold")
+    share, counted = 100 + worst["error_2mnk_percent"], float(worst["flops_counted"])
+    words, at = "2·M·N·K", 0.01
+    if share - 1e-9 <= lowest < 90:  # the words are below its point; below another they would seem to be that one's
+        size = f"(M, N, K = {worst['m']:,}, {worst['n']:,}, {worst['k']:,})"
+        words = f"{words}: at worst {share:.1f} %{chr(10) if figures.for_columns else ' '}{size}"
+        first, last = np.log10(axes.get_xlim())
+        at = (np.log10(counted) - first) / (last - first)
+    right = at > (0.25 if figures.for_columns else 0.5)
+    style = {"ha": "right" if right else "left", "color": "#9A6700", "transform": axes.transAxes, **bold}
+    at = 0.995 if right and figures.for_columns else min(at + 0.01, 0.995) if right else max(at - 0.01, 0.01)
+    axes.text(at, below / 2, words, **style)
 
 
 def draw_counters(axes: Axes, data: pd.DataFrame) -> None:
@@ -204,7 +216,7 @@ def draw_shares(axes: Axes, shares: pd.DataFrame) -> None:
         x = 1.5 if row.useful_percent > 16 else row.useful_percent + 1.5
         axes.text(x, place, f"{row.useful_percent:.0f} %", va="center", fontsize=7, zorder=4)
         axes.text(101, place, f"{row.launches:,}", va="center", fontsize=7, color=GREY)
-    axes.text(101, -0.95, "layers", fontsize=7, color=GREY, va="center")
+    axes.text(1.01, 1.02, "products", fontsize=7, color=GREY, va="bottom", transform=axes.transAxes)
     axes.set_ylim(len(shares) - 0.5, -0.5)
     axes.set_xlabel("share of the executed FLOPs (%)")
     axes.set_ylabel("min(M, N)")
@@ -236,6 +248,9 @@ def draw_traffic(axes: Axes, data: pd.DataFrame, l2_reach_bytes: int | None = No
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
         axes.annotate(f"L2 near\nan SM:\n{reach:.0f} MiB", (reach, 1), (4, 0), fontsize=7, color="#555555", **place)
     axes.set(xscale="log", yscale="log", xlabel="A, B and C together (MiB)", ylabel="DRAM traffic counted / expected")
+    low, high = np.log10(axes.get_ylim())
+    steps = [1, 2, 5] if high - low < 3.2 else [1]
+    axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axes.yaxis.set_major_formatter("{x:g}×")
     axes.yaxis.set_minor_formatter("")
     axes.xaxis.set_major_formatter("{x:g}")

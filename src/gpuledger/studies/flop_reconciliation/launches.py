@@ -178,7 +178,7 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
         finding = f"Names and grids alone give FADD and FMUL of {tiled_exact:,} of {launches:,} tiled GEMMs exactly"
     else:
         finding = (
-            f"2·M·N·K misses {accuracy['mape_2mnk_percent']:.1f} % of a tiled layer's FLOPs on average, "
+            f"2·M·N·K misses {accuracy['mape_2mnk_percent']:.1f} % of a tiled product's FLOPs on average, "
             f"at worst {abs(accuracy['worst_2mnk_percent']):.1f} %; "
             f"the closed form is exact for {exact:,} of {kernels:,} launches that it covers"
         )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 import numpy as np
 import pandas as pd
 
+from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 
 #: Dependence on a variable, by law.
@@ -57,6 +58,36 @@ def dependence(laws: pd.DataFrame) -> pd.DataFrame:
         ", ".join(names) or ("none" if is_none else "unknown") for names, is_none in zip(named, none, strict=True)
     ]
     return table.reset_index().rename_axis(columns=None)
+
+
+def without_laws(laws: pd.DataFrame) -> list[str]:
+    """Return the variables that have too few sizes for a law, whatever the class and metric."""
+    most = laws.groupby("variable")["points"].max()
+    return [name for name in VARIABLES if 1 < most.get(name, 0) < scaling_laws.MINIMUM_POINTS]
+
+
+def same_counts(kernels: pd.DataFrame, variable: str) -> pd.DataFrame:
+    """Compare counted instructions of each kernel over the sizes of one variable, for which no law is needed.
+
+    Parameters
+    ----------
+    kernels : DataFrame
+        Points of single kernels, or of classes where there are no names of kernels.
+
+    Returns
+    -------
+    DataFrame
+        A row per kernel and counter that was measured at several sizes of `variable` and equal sizes of the others:
+        ``kernel_class, metric``, and ``same``: whether the smallest launch is the same at all sizes, and the largest.
+        Medians depend on how often each shape is launched.
+    """
+    named = [name for name in ("kernel_class", "kernel_name", "metric") if name in kernels]
+    groups = [*named, *(name for name in VARIABLES if name != variable)]
+    counted = kernels[(kernels["unit"] == "inst") & kernels["metric"].str.endswith(".sum")]
+    columns = [variable, "minimum", "maximum"]
+    found = counted.groupby(groups, observed=True)[columns].nunique().query(f"{variable} > 1")
+    same = (found[["minimum", "maximum"]] == 1).all(axis=1)
+    return same.rename("same").reset_index().groupby(named)["same"].all().reset_index()
 
 
 def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str]) -> pd.DataFrame:

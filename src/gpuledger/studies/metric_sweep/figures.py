@@ -26,8 +26,8 @@ from gpuledger.studies.metric_sweep.reduction import Sweep
 
 #: Most panels in a figure, panels beside a map of all laws unless more are wrong, and most classes in a panel.
 SHOWN_PANELS, SHOWN_WITH_MAP, SHOWN_CLASSES = 4, 2, 5
-#: Characters of a line of a panel's title, at most.
-TITLE = 44
+#: Characters of a line of a panel's title, and of its metric, at most.
+TITLE, METRIC = 44, 54
 #: How far beyond the largest size a law is drawn, and the level of its prediction band.
 BEYOND, LEVEL = 2.0, 0.95
 #: Colours and markers of classes.
@@ -163,12 +163,12 @@ def draw_law(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str, 
     else:
         axes.set_yscale("log")
         _mark_values(axes)
-    axes.xaxis.set_major_locator(FixedLocator(thin_ticks(np.unique(panel["size"]))))
+    axes.xaxis.set_major_locator(_ThinnedSizes(np.unique(panel["size"])))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:,.0f}")
     variable, unit = (panel[name].iloc[0] for name in ("variable", "unit"))
     at = panel["at"].mode().iloc[0].replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
-    axes.set_xlabel(f"{_SIZES[variable]}; {at}", fontsize=7.2)
+    axes.set_xlabel(f"{_SIZES[variable]}\n{at}", fontsize=7.2)
     axes.set_ylabel(_QUANTITIES.get(unit, unit))
     axes.grid(axis="y", which="major")
     return drawn
@@ -189,6 +189,16 @@ def write_laws(axes: Axes, title: str, laws: Mapping[str, str], looks: Mapping[s
     box.set_in_layout(False)
 
 
+def name_panel(axes: Axes, panel: pd.DataFrame, sweep: Sweep) -> None:
+    """Write what a panel shows above it, and below that its metric, in lines no longer than the panel."""
+    metric = figures.plain(panel["metric"].iloc[0])
+    # A name has no blanks; one that is wider than the panel would make the panel narrower.
+    lines = textwrap.wrap(metric.replace(".", " ."), METRIC, break_long_words=True)
+    lines = [line.replace(" .", ".") for line in lines]
+    axes.set_title(panel_finding(panel, sweep) + "\n" * len(lines), fontsize=8.4)
+    axes.text(0, 1.02, "\n".join(lines), transform=axes.transAxes, fontsize=7, color="#666666")
+
+
 def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
     """Return what a panel shows, in a few words: its anomalies, or else its knees, or else its laws."""
     wrong = sweep.anomalies
@@ -206,11 +216,13 @@ def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
         return textwrap.fill(figures.plain(f"{'A knee' if len(bent) == 1 else 'Knees'}: {', '.join(bent)}"), TITLE)
     exact = sum(bool(law["exact"]) for law in laws)
     counts = pd.Series([law["law"] for law in laws]).value_counts()
-    kinds = ", ".join(f"{count} {law}" for law, count in counts.items())
-    kinds += f" law{'s' * (len(laws) > 1)}"
+    lawless = int(counts.pop("undetermined")) if "undetermined" in counts else 0
+    kinds = ", ".join(f"{count} {law}" for law, count in counts.items()) or "No"
+    kinds += f" law{'s' * (len(laws) - lawless != 1)}"
     if exact == len(laws):
         return f"{kinds}, {'both' if exact == 2 else 'all'} exact" if exact > 1 else f"{kinds}, exact"
-    return textwrap.fill(kinds + (f", {exact} of them exact" if exact else ""), TITLE)
+    kinds += f", {exact} of them exact" if exact else ""
+    return textwrap.fill(kinds + (f"; {lawless} without a law" if lawless and len(counts) else ""), TITLE)
 
 
 def headline_of(shown: Sequence[pd.DataFrame], finding: str) -> str:
@@ -236,7 +248,6 @@ def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str
     """Name the classes and their laws at the ends of the lines, and make room for that on the right."""
     low, high = np.log2(panel["size"].min()), np.log2(BEYOND * panel["size"].max())
     axes.set_xlim(2 ** (low - 0.05 * (high - low)), 2 ** (high + 0.4 * (high - low)))
-    axes.xaxis.set_major_locator(FixedLocator(thin_ticks(np.unique(panel["size"]), 1.9)))
     ends = []
     for name, own in panel.groupby("kernel_class", sort=True):
         row, last = law_of(sweep.laws, own), float(own.loc[own["size"].idxmax(), "value"])
@@ -346,11 +357,9 @@ def _draw_anomalies(axes: Axes, series: pd.DataFrame, sweep: Sweep, out: Sequenc
     return drawn
 
 
-def thin_ticks(sizes: np.ndarray, inches: float = 2.75) -> np.ndarray:
-    """Return the sizes whose labels fit side by side: all, every second, or as many as axes of this width hold."""
+def thin_ticks(sizes: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return the sizes whose labels fit side by side, at these places in inches: all, every second, or what fits."""
     digit = 0.07  # inches
-    place = np.log2(sizes)
-    at = place * inches / (1.1 * (np.ptp(place) + math.log2(BEYOND)))
     labels = [f"{size:,.0f}" for size in sizes]
     width = np.array([digit * (len(label) - 0.5 * label.count(",")) for label in labels])
 
@@ -366,6 +375,15 @@ def thin_ticks(sizes: np.ndarray, inches: float = 2.75) -> np.ndarray:
         if fit(kept[-1], i):
             kept.append(i)
     return sizes[kept]
+
+
+class _ThinnedSizes(FixedLocator):
+    """Ticks at as many of the measured sizes as have room for their labels, in axes as wide as they are drawn."""
+
+    def __call__(self) -> np.ndarray:
+        axes = self.axis.axes
+        places = axes.get_xaxis_transform().transform(np.c_[self.locs, np.zeros(len(self.locs))])
+        return thin_ticks(self.locs, places[:, 0] / axes.figure.dpi)
 
 
 def _mark_values(axes: Axes) -> None:

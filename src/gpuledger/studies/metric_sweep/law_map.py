@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from gpuledger.ledger import figures
+from gpuledger.studies.metric_sweep import classification
 
 #: Most rows, and most classes of a size; the metrics with most laws stay, and the classes with most values.
 SHOWN_METRICS, SHOWN_CLASSES = 24, 8
@@ -49,7 +50,7 @@ def choose(laws: pd.DataFrame, points: pd.DataFrame) -> tuple[list[str], list[st
 
 
 def draw(axes: Axes, laws: pd.DataFrame, points: pd.DataFrame) -> None:
-    """Draw a row per metric and a column per class in a block per size, with a legend below.
+    """Draw a row per metric and a column per class in a block per size that has laws, with a legend below.
 
     Parameters
     ----------
@@ -57,13 +58,14 @@ def draw(axes: Axes, laws: pd.DataFrame, points: pd.DataFrame) -> None:
         Of a :class:`gpuledger.studies.metric_sweep.reduction.Sweep`.
     """
     metrics, classes = choose(laws, points)
-    varied = [name for name in SIZES if (laws["variable"] == name).any()]
+    few = classification.without_laws(laws)
+    varied = [name for name in SIZES if (laws["variable"] == name).any() and name not in few]
     row = {name: place for place, name in enumerate(metrics)}
     column = {name: place for place, name in enumerate(classes)}
     block = {name: place * (len(classes) + 1) for place, name in enumerate(varied)}
     drawn = set()
     for name, metric, variable, law in laws[["kernel_class", "metric", "variable", "law"]].itertuples(index=False):
-        if metric in row and name in column:
+        if metric in row and name in column and variable in block:
             kind = _KIND_OF.get(law, law)
             corner = block[variable] + column[name] - 0.5, row[metric] - 0.5
             style = {"facecolor": _KINDS[kind][0], "edgecolor": _edge(kind), "zorder": 2 + (kind == "undetermined")}

@@ -53,6 +53,7 @@ def summarise(result: CaseResult, sweep, case: Case, gemm_classes: Collection[st
         _add_values(result, sweep)
     proven = _add_switches(result, sweep)
     _add_expected(result, sweep)
+    _add_same_counts(result, sweep)
     _add_classes(result, sweep, case, gemm_classes, summarised_series)
     result.add("finding", _finding(laws, wrong, proven), "text")
 
@@ -163,6 +164,15 @@ def _add_expected(result: CaseResult, sweep) -> None:
             at = f"{name}_{point_name(row, sweep.points)}"
             result.add(f"{at}_expected", _whole(row["expected"]), row["unit"])
             result.add(f"{at}_ratio", row["value"] / row["expected"], "1")
+
+
+def _add_same_counts(result: CaseResult, sweep) -> None:
+    """Add, of variables with too few sizes for laws, how many counts of kernels are the same at all of them."""
+    for variable in classification.without_laws(sweep.laws):
+        counts = classification.same_counts(sweep.kernels if len(sweep.kernels) else sweep.points, variable)
+        if len(counts):
+            result.add(f"{variable}_compared_counts", len(counts), "1")
+            result.add(f"{variable}_same_counts", int(counts["same"].sum()), "1")
 
 
 def _add_classes(result: CaseResult, sweep, case: Case, gemm_classes: Collection[str], summarised_series: int) -> None:

@@ -126,6 +126,27 @@ def describe_products(sweep: Sweep) -> str:
     return "\n".join(["Laws in two variables, where points cover a grid:\n", *lines])
 
 
+def describe_few_sizes(sweep: Sweep) -> str:
+    """Say what the variables with too few sizes for laws show, in Markdown; empty if there are none."""
+    lines = []
+    for variable in classification.without_laws(sweep.laws):
+        sizes = sorted(sweep.points[variable].unique())
+        words = f"`{variable}` has {len(sizes)} sizes ({', '.join(f'{size:,}' for size in sizes)}), too few for laws."
+        counts = classification.same_counts(sweep.kernels if len(sweep.kernels) else sweep.points, variable)
+        if len(counts):
+            same = int(counts["same"].sum())
+            words += f" Of {len(counts):,} counts of instructions, each of one kernel, {same:,} are the same at all of "
+            words += "them (the smallest launch, and the largest)"
+            others = counts[~counts["same"]].groupby("metric")["kernel_class"].unique()
+            parts = [
+                f"`{metric.replace('`', chr(39))}` of {tables.escape_markdown(', '.join(sorted(classes)))}"
+                for metric, classes in others.items()
+            ]
+            words += f"; not the same: {'; '.join(parts)}." if parts else "."
+        lines.append(words)
+    return "\n\n".join(lines)
+
+
 def _error(row: Mapping) -> str:
     if row["exact"]:
         return " (exact)"
