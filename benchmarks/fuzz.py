@@ -3,8 +3,8 @@
     python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES]
 
 `make fuzz` calls it. Readers take turns of one CPU second, so that a call that ends after some minutes has spent the
-same on each. A run may take 2 CPU seconds and raise peak memory by 1 GiB. The first failure of a reader is printed with
-the file that caused it, and the exit status is 1.
+same on each; Ctrl-C or SIGTERM ends it like the last minute. A run may take 2 CPU seconds and raise peak memory by
+1 GiB. The first failure of a reader is printed with the file that caused it, and the exit status is 1.
 """
 
 import logging
@@ -87,15 +87,22 @@ def main(runs: int = 200, seed: int = 1, minutes: float = float("inf")) -> int:
     warnings.simplefilter("ignore")
     logging.disable()
     signal.signal(signal.SIGPROF, _too_slow)
-    end = time.monotonic() + 60 * minutes
+    end, stopped = time.monotonic() + 60 * minutes, []
+    for number in (signal.SIGINT, signal.SIGTERM):  # no exception: a reader's run would take it for its own
+        signal.signal(number, lambda number, _: stopped.append(number))
     with tempfile.TemporaryDirectory() as scratch:
         readers = [Reader(Path(scratch), seed, *entry) for entry in list(corpus(Path(scratch)))]
         # Far more than is allowed, so that a reader that takes it fails, and not the machine.
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + 8 * MOST_BYTES, resource.RLIM_INFINITY))
-        while time.monotonic() < end and any(reader.runs < runs and not reader.failed for reader in readers):
+        while any(reader.runs < runs and not reader.failed for reader in readers):
             for reader in readers:
+                if stopped or time.monotonic() > end:
+                    break
                 reader.run(runs)
+            else:
+                continue
+            break
     for reader in readers:
         each = 1e3 * reader.seconds / max(reader.runs, 1)
         print(f"{reader.name}: {reader.runs:,} runs, {reader.refused:,} refused, {each:.2f} ms each")
