@@ -16,9 +16,10 @@ from record_fakes import calls, made
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.models import scaling_laws
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
-from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run, session
+from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run, session, sweeps
 from gpuledger.record.parts import BUDGET_S, LAUNCH_S, LEAST_COUNTED_S, LEAST_S, PARTS, PROCESS_S
 
 tools = record_fakes.tools
@@ -459,6 +460,7 @@ def test_totals_need_as_many_numbers_of_layers_as_a_law(tools, tmp_path, monkeyp
     made(tools, tmp_path / "out", ["sweep_gpt2"])
     cases = {case for study, case in load(tmp_path / "out").cases() if study == "metric_sweep"}
     assert cases == {"gpt2", *(["gpt2_totals"] if has_totals else [])}
+    assert sweeps.LAYERS_FOR_TOTALS == scaling_laws.MINIMUM_POINTS
 
 
 @pytest.mark.parametrize("differ", [False, True])

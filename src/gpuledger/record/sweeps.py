@@ -4,7 +4,6 @@ import logging
 from dataclasses import asdict
 
 from gpuledger import files
-from gpuledger.models import scaling_laws
 from gpuledger.record import designs, metrics
 from gpuledger.record.parts import Recorded
 from gpuledger.record.session import RecordingSession
@@ -18,8 +17,8 @@ CLASSES = [
     {"name": "layer normalization", "regex": "(?i)layer_norm|LayerNorm", "class": "layer_norm"},
 ]
 #: Least numbers of layers in a sweep for a case with its totals per pass, which is all that they are for: with fewer,
-#: the study finds no law (:data:`gpuledger.models.scaling_laws.MINIMUM_POINTS`).
-LAYERS_FOR_TOTALS = scaling_laws.MINIMUM_POINTS
+#: the study finds no law (``gpuledger.models.scaling_laws.MINIMUM_POINTS``, which needs pandas to be imported).
+LAYERS_FOR_TOTALS = 5
 _PRODUCTS = "m, n, k of every product in the order of its launch, of one file of {} after the other."
 _NOTE = "Of each point: all launches of one {} pass of the whole model, after a warm-up pass; random weights."
 
@@ -28,8 +27,7 @@ def record_sweep(session: RecordingSession, name: str) -> Recorded:
     """Record a sweep with one run of ncu, in which every point is an NVTX range of its own.
 
     It becomes a case with the values per launch and, if there are :data:`LAYERS_FOR_TOTALS` numbers of layers, a case
-    with the totals per pass.
-    Of GPT-2, the products are a case of `flop_reconciliation`, too.
+    with the totals per pass. Of GPT-2, the products are a case of `flop_reconciliation`, too.
 
     Parameters
     ----------
