@@ -1,5 +1,7 @@
 """Damage small files of every format and read them: each reader returns or raises InputError, nothing else.
 
+Bits flip and parts are lost anywhere; in texts, and in what binary files hold, values are also exchanged for others.
+
     python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES]
 
 `make fuzz` calls it. Readers take turns of one CPU second, so that a call that ends after some minutes has spent the
@@ -25,7 +27,7 @@ from gpuledger.errors import InputError
 from gpuledger.files import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-from damage import damaged
+from damage import changed, damaged
 
 SLOWEST_S, MOST_BYTES, TURN_S = 2, 2**30, 1
 
@@ -40,6 +42,10 @@ class Reader:
             scratch / f"damaged-{re.sub(r'[^a-z0-9]+', '-', name.lower())}",
         )
         self.folder.mkdir()
+        try:
+            self.text = bool(self.content.decode("utf-8"))
+        except UnicodeDecodeError:
+            self.text = False
         self.file = self.folder / source.name
         read(source)  # undamaged, it is read
         self.runs = self.refused = 0
@@ -49,7 +55,8 @@ class Reader:
         """Read damaged files for one turn, up to the first failure or so many in all."""
         end = self.seconds + TURN_S
         while self.seconds < end and self.runs < most and not self.failed:
-            self.file.write_bytes(damaged(self.content, self.chance))
+            damage = changed if self.text and self.chance.random() < 0.7 else damaged
+            self.file.write_bytes(damage(self.content, self.chance))
             started, before, problem = time.process_time(), _peak(), ""
             try:
                 signal.setitimer(signal.ITIMER_PROF, 2 * SLOWEST_S)

@@ -1,12 +1,18 @@
-"""What `fuzz.py` damages beside `fuzz_corpus`: one of two files or of a folder, what an archive holds, declarations."""
+"""What `fuzz.py` damages beside `fuzz_corpus`: one of two files, what binary files hold, declarations."""
 
 import gzip
 import json
+import pickle
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
+from gpuledger.errors import InputError
 from gpuledger.files import ROOT
 from gpuledger.ledger import claims
 from gpuledger.ledger.study import read_study
@@ -68,6 +74,62 @@ def pairs(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     (published := folder / "published.yaml").write_text(_CLAIMS, "utf-8")
     yield "claims", published, _scorecard
     yield "study.yaml", ROOT / "src/gpuledger/studies/memory_usage/study.yaml", read_study
+
+
+def values(folder: Path, binary: list[tuple[str, Path, Callable]]) -> Iterator[tuple[str, Path, Callable]]:
+    """Yield what binary files hold, as JSON, and a reader of the binary file that is made of it.
+
+    Damage to the file itself seldom leaves a file that its library opens.
+    """
+    for number, (name, path, read) in enumerate(binary):
+        (own := folder / f"values{number}").mkdir()
+        content = own / "content.json"
+        load, write = HOLDS_VALUES[path.suffix]
+        content.write_text(json.dumps(load(path)), "utf-8")
+        yield f"{name}, its values", content, partial(_made_again, own / path.name, write, read)
+
+
+def _made_again(binary: Path, write: Callable, read: Callable, content: Path) -> object:
+    binary.unlink(missing_ok=True)
+    try:
+        write(json.loads(content.read_text("utf-8")), binary)
+    except Exception as error:  # no reader of ours has seen it
+        raise InputError(content, "", "cannot be made", "") from error
+    return read(binary)
+
+
+def _read_database(path: Path) -> dict:
+    with closing(sqlite3.connect(path)) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
+        return {name: pd.read_sql_query(f"SELECT * FROM {name}", database).to_dict("list") for name in names}
+
+
+def _write_database(content: dict, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        for name, columns in content.items():
+            database.execute(f'CREATE TABLE "{name}" ({", ".join(map(json.dumps, columns))})')
+            rows = list(zip(*columns.values(), strict=False))
+            database.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)
+        database.commit()
+
+
+#: How what a binary file holds is read as plain values, and written back.
+HOLDS_VALUES = {
+    ".sqlite": (_read_database, _write_database),
+    ".db": (_read_database, _write_database),
+    ".parquet": (
+        lambda path: pd.read_parquet(path).to_dict("list"),
+        lambda content, path: pd.DataFrame(content).to_parquet(path),
+    ),
+    ".xlsx": (
+        lambda path: json.loads(pd.read_excel(path).to_json(orient="columns")),
+        lambda content, path: pd.DataFrame(content).to_excel(path, index=False),
+    ),
+    ".pkl": (
+        lambda path: json.loads(pd.Series(pd.read_pickle(path)).map(list).to_json()),
+        lambda content, path: path.write_bytes(pickle.dumps(content)),
+    ),
+}
 
 
 def _kept(folder: Path, text: str) -> Path:

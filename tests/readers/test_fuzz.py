@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from damage import damaged
+from damage import changed, damaged
 
 from gpuledger.errors import InputError
 from gpuledger.files import ROOT
@@ -21,8 +21,8 @@ def test_every_reader_of_the_list_takes_damage(tmp_path, monkeypatch):
     for name, source, read in list(corpus(tmp_path)):
         read(source)
         (folder := tmp_path / f"damaged{len(names)}").mkdir()
-        for _ in range(3):
-            (folder / source.name).write_bytes(damaged(source.read_bytes(), chance))
+        for damage in (damaged, changed, damaged, changed):
+            (folder / source.name).write_bytes(damage(source.read_bytes(), chance))
             with suppress(InputError):
                 read(folder / source.name)
         names.append(name)

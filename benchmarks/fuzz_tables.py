@@ -1,0 +1,249 @@
+"""Small tables of every kind that a study reads, and how: a list beside `fuzz_corpus`."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Case, Dataset
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_names import PATTERNS
+from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
+from gpuledger.readers.kernel_tables.recurrent import read_recurrent
+from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
+from gpuledger.readers.kernel_tables.sparse import read_sparse
+from gpuledger.studies.kernel_time.module_measurements import read_modules
+from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
+from gpuledger.studies.serving_time.results import read_results
+from gpuledger.studies.serving_time.runs import read_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Times that a case of ceilings needs, undamaged.
+BESIDE = "beside.csv"
+ROWS = (
+    "kernel,rows,length,cache,time_median_ns,time_p5_ns,time_p95_ns,launches\n"
+    "one_pass,16384,1024,cold,33000,32500,34000,600\nlibrary,16384,1024,cold,33000,32500,34000,600\n"
+)
+LIGER = (
+    "kernel_name,kernel_provider,kernel_operation_mode,metric_name,metric_unit,x_value,y_value_50,"
+    "extra_benchmark_config_str,gpu_name,liger_version\n"
+)
+#: Tables of the studies: the study, what its case says, and a few rows or a published table.
+CASES = [
+    ("kernel_overhead", "table: NAME", "kernel_overhead/table3.csv"),
+    ("memory_usage", "table: NAME", "memory_usage/fig12.csv"),
+    ("exposed_latency", "table: NAME", "exposed_latency/fig13.csv"),
+    ("warp_scheduling", "cdf: NAME", "warp_scheduling/fig17a.csv"),
+    ("kernel_time", "measurements: NAME, gpu: a100-sxm-80gb, unit: TFLOP/s", "kernel_time/cublas_fp16.csv"),
+    (
+        "training_time",
+        "runs: NAME, gpu: h100-sxm",
+        "model,gpu,gpus,sequence_tokens,micro_batch,accumulation,recompute,precision,tokens_per_s\n"
+        "Llama-3.1-8B,h100-sxm,8,4096,1,4,false,bf16,60000\nLlama-3.1-8B,h100-sxm,8,8192,1,4,true,fp8,50000\n",
+    ),
+    (
+        "kernel_power",
+        "moe: NAME, gpu: b200, unit: ms",
+        "kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,"
+        "latency,power,power_limit\n"
+        + "".join(
+            f"fused,fp8,{tokens},{hidden},2048,8,64,1,1,balanced,{tokens / 512},{600 + tokens / 50},1000\n"
+            for hidden in range(1024, 8192, 512)
+            for tokens in (512, 640, 768, 896, 1024, 1152)
+        ),
+    ),
+    (
+        "engine_comparison",
+        "measurements: {old: NAME, new: NAME}, baseline: old, gpu: h100-sxm, unit: ms",
+        "gemm_dtype,m,n,k,latency\n" + "".join(f"bfloat16,{m},4096,4096,0.0{m}\n" for m in range(11, 19)),
+    ),
+    (
+        "kernel_time",
+        "layers: NAME, model: Llama-3.1-8B, gpu: h100-sxm, unit: ns",
+        "layer_name,input,kv_cache,tp_size,latency(ns)\nq_proj,1,0,1,9000\no_proj,64,0,2,12000\nqkv_proj,1,0,1,9000\n",
+    ),
+    (
+        "kernel_time",
+        "operators: NAME, gpu: a100-sxm-80gb, unit: ms",
+        "time_stats.attn_pre_proj.median,time_stats.add.median,n_head,n_kv_head,n_embd,n_expanded_embd,use_gated_mlp,"
+        "num_tokens,num_tensor_parallel_workers\n1.2,0.02,32,8,4096,14336,True,64,1\n1.4,0.03,32,8,4096,14336,True,128,2\n",
+    ),
+    (
+        "kernel_time",
+        "throughput: {softmax: NAME}, gpu: a100-sxm-80gb",
+        "4096, 32, 9.9\n4096, 64, 19.6\n4096, 128, 37.2\n",
+    ),
+    (
+        "kernel_time",
+        "throughput: {matmul: NAME}, gpu: a100-sxm-80gb",
+        "64, 12288, 12288, 0.1900ms, 101.7124Tflops\n128, 12288, 12288, 0.2003ms, 193.0114Tflops\n"
+        "256, 12288, 12288, 0.3185ms, 242.7090Tflops\n",
+    ),
+    ("normalization_roofline", "rows: NAME, gpu: a100-sxm-80gb", ROWS),
+    (
+        "normalization_roofline",
+        "benchmark: NAME, kernel: layer_norm, device: g, version: '1', gpu: a100-sxm-80gb",
+        LIGER
+        + 'layer_norm,liger,forward,speed,ms,1024,0.03,"{""M"": 4096, ""dtype"": ""torch.float32"", ""eps"": 1}",g,1\n'
+        'layer_norm,huggingface,forward,speed,ms,1024,0.05,"{""M"": 4096, ""dtype"": ""torch.float32""}",g,1\n',
+    ),
+    (
+        "normalization_roofline",
+        "benchmark: NAME, kernel: group_norm, device: g, version: '1', gpu: a100-sxm-80gb",
+        LIGER + 'group_norm,liger,forward,speed,ms,64,0.03,"{""M"": 128, ""H"": 512, ""channels_per_group"": 4, '
+        '""dtype"": ""torch.float32""}",g,1\n',
+    ),
+    (
+        "normalization_roofline",
+        f"rows: {BESIDE}, ceilings: NAME, gpu: h200-sxm",
+        "ceiling,cache,moved_bytes,flops,time_median_ns\nlaunch,warm,0,0,1500.0\n"
+        "multiply_add,warm,0,1099511627776,16943455.0\ncopy,cold,262144,0,1559.4\ncopy,warm,262144,0,1500.5\n",
+    ),
+]
+#: Tables that take longer to reduce than to read: the study, what its case says, the reader, a few rows.
+READ = [
+    (
+        "kernel_time",
+        "attention: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_attention(case.path("attention"), case.inputs["unit"]),
+        "op_name,kernel_source,attn_dtype,kv_cache_dtype,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,"
+        "latency\ncontext_attention,fa,bfloat16,bfloat16,1,128,0,32,8,128,0.05\n"
+        "generation_attention,fa,bfloat16,fp8,4,1,512,32,8,128,0.02\n",
+    ),
+    (
+        "kernel_time",
+        "attention: NAME, gpu: b200, unit: ms",
+        lambda case: read_attention(case.path("attention"), case.inputs["unit"]),
+        "op_name,kernel_source,attn_dtype,batch_size,isl,num_heads,head_dim,latency\n"
+        "encoder_attention,triton,bfloat16,1,128,16,64,0.05\nencoder_attention,triton,bfloat16,4,576,16,72,0.02\n",
+    ),
+    (
+        "kernel_time",
+        "quantise: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_quantise(case.path("quantise"), case.inputs["unit"]),
+        "op_name,kernel_source,quant_dtype,m,k,latency\nscale_matrix,torch_ops,fp8,1,128,0.002\n"
+        "scale_matrix,torch_ops,fp8,64,4096,0.003\n",
+    ),
+    (
+        "kernel_time",
+        "batched: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_products(case.path("batched"), case.inputs["unit"]),
+        "op_name,kernel_source,bmm_dtype,num_tokens,num_heads,latency\nmla_gen_pre,torch_bmm,bfloat16,1,16,0.004\n"
+        "mla_gen_post,bmm_fp8,fp8,64,128,0.008\n",
+    ),
+    (
+        "kernel_time",
+        "moe: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_moe(case.path("moe"), case.inputs["unit"]),
+        "kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,"
+        "latency\nmoe,bfloat16,16,1024,512,2,8,1,1,balanced,0.1\nmoe,fp8,64,1024,512,2,8,1,2,power_law_1.2,0.1\n",
+    ),
+    (
+        "kernel_time",
+        "collectives: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_collectives(case.path("collectives"), case.inputs["unit"]),
+        "op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency\n"
+        + "".join(f"all_reduce,NCCL,half,2,{1024 * n},0.01{n}\n" for n in range(1, 6)),
+    ),
+    (
+        "kernel_time",
+        "recurrent: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_recurrent(case.path("recurrent"), case.inputs["unit"]),
+        "op_name,kernel_source,phase,batch_size,seq_len,d_conv,num_k_heads,head_k_dim,num_v_heads,head_v_dim,latency\n"
+        "gdn,causal_conv1d_fn,context,2,128,4,4,128,8,128,0.01\ngdn,chunk,context,2,128,4,4,128,8,128,0.1\n"
+        "gdn,update,generation,4,,4,4,128,8,128,0.02\n",
+    ),
+    (
+        "kernel_time",
+        "sparse: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_sparse(case.path("sparse"), case.inputs["unit"]),
+        "op_name,kernel_source,num_heads,batch_size,isl,step,compress_ratio,score_mode,latency\n"
+        "glm5_mqa_logits_module,mqa,64,1,128,0,1,,0.05\nglm5_topk_module,topk,64,4,1,4096,1,top_last,0.02\n"
+        "glm5_topk_module,topk,64,4,1,512,1,flat,0\n",
+    ),
+    (
+        "kernel_time",
+        "modules: NAME, configs: ., gpu: h100-sxm, unit: ms",
+        lambda case: read_modules(case, case.path("modules")),
+        "framework,op_name,kernel_source,model,gemm_type,kv_cache_dtype,num_heads,batch_size,isl,step,latency\n"
+        "SGLang,dsa_context_module,fa3,zai-org/GLM-5,bfloat16,fp8,64,1,128,0,0.5\n"
+        "TRTLLM,dsa_generation_module_skip_indexer,mla,zai-org/GLM-5,fp8_block,bfloat16,8,4,1,512,0.2\n",
+    ),
+    (
+        "metric_sweep",
+        "measurements: NAME",
+        lambda case: read_launches(case, PATTERNS),
+        "kernel_class,metric,unit,n_layer,hidden_dim,seq_len,value\n"
+        "gemm,dram__bytes_read.sum,Kbyte,1,8,16,1.5\ngemm,dram__bytes_read.sum,Kbyte,1,8,32,2.5\n"
+        "gemm,dram__bytes_read.sum,Kbyte,1,8,64,5\ngemm,dram__sectors_read.sum,sector,1,8,16,47\n",
+    ),
+    (
+        "metric_sweep",
+        "measurements: NAME, observations: NAME",
+        read_observations,
+        "model,kernel_class,kernel_name,metric,observation\n"
+        'gpt2,gemm,"k<float, 1>",sm__inst_executed_pipe_tensor.sum,nonzero\ngpt2,gemm,l,dram__bytes_read.sum,zero\n',
+    ),
+    (
+        "serving_time",
+        "runs: NAME, gpu: h100-sxm",
+        lambda case: read_runs(case, find_gpu("h100-sxm")),
+        (ROOT / "traces/published/serving_time/llama_70b_h100.csv").read_text("utf-8"),
+    ),
+    (
+        "serving_time",
+        "results: [{files: NAME, parallel: {tensor: 4}}], gpu: h100-sxm",
+        lambda case: read_results(case, find_gpu("h100-sxm")),
+        '{"backend": "sglang", "request_rate": 4.5, "max_concurrency": 8, "server_info": {"model_path": "Qwen3-8B",'
+        ' "tp_size": 4, "dp_size": 2}, "duration": 9.5, "completed": 64, "total_input_tokens": 32768, '
+        '"total_output_tokens": 4096, "output_throughput": 431.2, "median_ttft_ms": 80.5, "median_tpot_ms": 7.25}\n',
+    ),
+    (
+        "serving_time",
+        "results: [{files: NAME}], gpu: h100-sxm",
+        lambda case: read_results(case, find_gpu("h100-sxm")),
+        '[{"hw": "h100-nb", "conc": 8, "model": "openai/gpt-oss-120b", "framework": "vllm", "precision": "fp4",'
+        ' "tp": 4, "ep": 1, "dp_attention": "false", "spec_decoding": "none", "disagg": false, "isl": 1024,'
+        ' "osl": 1024, "tput_per_gpu": 410.5, "median_ttft": 0.09, "median_tpot": 0.0056, "mean_tpot": 0.0057}]',
+    ),
+]
+
+
+def tables(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
+    """Yield the name of a reader, a table that it reads, and the reader."""
+    for number, (study, inputs, table) in enumerate(CASES):
+        (own := folder / f"case{number}").mkdir()
+        text = table if "\n" in table else (ROOT / "traces/published" / table).read_text("utf-8")
+        yield f"{study} {{{inputs}}}", written(own / "table.csv", text), reduced(study, inputs)
+    for number, (study, inputs, read, text) in enumerate(READ):
+        (own := folder / f"read{number}").mkdir()
+        yield f"{study} {{{inputs}}}", written(own / "table.csv", text), reading(study, inputs, read)
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@cache
+def one_case(study: str, inputs: str, folder: Path) -> Case:
+    """Return a case whose table NAME is ``table.csv``; that file may change, its declaration is read once."""
+    head = "title: t\nkind: published\nsource: s\nlicense: l\n"
+    declared = f"studies: {{{study}: {{c: {{{inputs.replace('NAME', 'table.csv')}}}}}}}\n"
+    return Dataset.load(written(folder / "dataset.yaml", head + declared)).case(study, "c")
+
+
+def reduced(study: str, inputs: str) -> Callable:
+    reduce = import_module(f"gpuledger.studies.{study}").reduce
+
+    def read(path: Path) -> object:
+        if not (beside := path.with_name(BESIDE)).exists():
+            beside.write_text(ROWS, "utf-8")
+        return reduce_case(one_case(study, inputs, path.parent), reduce)
+
+    return read
+
+
+def reading(study: str, inputs: str, read: Callable) -> Callable:
+    return lambda path: read(one_case(study, inputs, path.parent))
