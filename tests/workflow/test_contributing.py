@@ -9,6 +9,9 @@ import pytest
 import yaml
 from conftest import ROOT, copy_checkout, snakemake
 
+from gpuledger.errors import InputError
+from gpuledger.ledger.study import read_study
+
 
 @pytest.fixture(scope="module")
 def with_study(tmp_path_factory):
@@ -60,3 +63,11 @@ def test_no_file_of_a_study_is_written_over(with_study):
     )
     assert done.returncode == 2
     assert done.stderr.strip().endswith("it is there already; choose another name, or remove it")
+
+
+def test_a_wrong_schema_in_a_study_is_one_line(tmp_path):
+    (file := tmp_path / "study.yaml").write_text(
+        "title: t\nquestion: q\ncase: {properties: {table: {type: strin}}}\n", "utf-8"
+    )
+    with pytest.raises(InputError, match=r"study\.yaml, key case\.properties\.table\.type: 'strin'"):
+        read_study(file)
