@@ -155,6 +155,18 @@ def test_raw_page_without_units_row_and_with_few_columns(read):
     assert wide(report, ["metric_a"])["metric_a"].tolist() == [1, 2]
 
 
+def test_summaries_may_lack_the_smallest_or_the_largest_value(tmp_path):
+    header, *rows = (DATA / "summary.csv").read_text("utf-8").splitlines()
+    short = [line.rsplit(",", 3) for line in (header, rows[0])]
+    tables = [header, *rows, *(",".join((about, *values[1:])) for about, *values in short)]
+    (path := tmp_path / "summaries.csv").write_text("\n".join(tables) + "\n", "utf-8")
+    metrics = ncu.read(path).metrics
+    assert metrics["value"].tolist() == [74.92, 2000.0, 20.0, 74.92]
+    assert metrics["maximum"].tolist() == [79.38, 3000.0, 30.0, 79.38]
+    assert metrics["minimum"].tolist()[:3] == [73.56, 1500.0, 10.0]
+    assert np.isnan(metrics["minimum"].iloc[3])
+
+
 def test_summary_page():
     report = ncu.read(DATA / "summary.csv")
     assert report.page == "summary"

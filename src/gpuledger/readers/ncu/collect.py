@@ -179,7 +179,7 @@ class Collector:
             self._runs[name] += attributes.get(name) or [""] * new
         self._table_of_run += [table] * new
         key, power = self._long_keys(layout, rows)
-        printed = [single(rows[str(layout.columns[name])]) for name in _VALUES if name in layout.columns]
+        printed = {name: single(rows[str(layout.columns[name])]) for name in _VALUES if name in layout.columns}
         self._add_values(printed, run, key, power)
 
     def _long_keys(self, layout: TableLayout, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -224,18 +224,18 @@ class Collector:
         columns = [rows[str(column)] for column, _ in layout.metrics]
         printed = pa.concat_arrays([chunk for column in columns for chunk in column.chunks])
         # From column by column to launch by launch.
-        self._add_values([printed], run, key, power, lambda codes: codes.reshape(-1, launches).T.ravel())
+        self._add_values({"value": printed}, run, key, power, lambda codes: codes.reshape(-1, launches).T.ravel())
 
     def _add_values(
         self,
-        printed: list[pa.Array],
+        printed: dict[str, pa.Array],
         run: np.ndarray,
         key: np.ndarray,
         power: np.ndarray,
         arrange: Callable[[np.ndarray], np.ndarray] = np.asarray,
     ) -> None:
         """Read the values of rows: of a summary average, minimum and maximum, else one of each."""
-        texts = pc.fill_null(pc.utf8_trim_whitespace(pa.concat_arrays(printed)), "").dictionary_encode()
+        texts = pc.fill_null(pc.utf8_trim_whitespace(pa.concat_arrays([*printed.values()])), "").dictionary_encode()
         places = [arrange(part) for part in np.split(texts.indices.to_numpy(), len(printed))]
         texts = texts.dictionary
         counted = np.array([metric in COUNT_METRICS for _, _, metric, _ in self._keys])[key]
@@ -251,12 +251,14 @@ class Collector:
             self._texts.setdefault(text, len(self._texts)) for text in texts.filter(pa.array(keep)).to_pylist()
         ]
         columns = {"run": run, "key": key, "text": codes[places[0]]}
-        for name, place in zip(_VALUES, places, strict=False):
+        for name, place in zip(printed, places, strict=True):
             columns[name] = numbers[place]
             scaled = np.flatnonzero((power != 0) & ~np.isnan(columns[name]))
             if len(scaled):
                 exact = cleaned.take(pa.array(place[scaled]))
                 columns[name][scaled] = scale_numbers(exact, columns[name][scaled], power[scaled])
+        if self.page == "summary":  # of several tables, some may lack one of these columns
+            columns = dict.fromkeys(_VALUES, np.full(len(run), np.nan)) | columns
         if self.page == "wide":  # a cell left empty is no row
             filled = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)[places[0]]
             columns = {name: column[filled] for name, column in columns.items()}
