@@ -43,7 +43,7 @@ VALUES = [
     *(b'{"a": 1}', b"x" * 5000, b" ", b".", b"-", b"'", b'"', b"\\", b"\\u0000", b"\\ud800", b"~", b"/", b"*", b"%d"),
     *(b"\n", b","),
 ]
-_PLACES = [rb"[\w.+-]+", rb"\[[^][{}]*\]", rb"\{[^][{}]*\}", rb'"[^"\n]*"', rb"\n[^\n]*", rb",[^,\n]*"]
+_PLACES = [rb"[\w.+-]+", rb"\[[^][{}]*\]", rb"\{[^][{}]*\}", rb'"[^"\n]*"', rb"[^\n]*\n", rb",[^,\n]*"]
 
 
 def changed(content, chance, values=VALUES):
@@ -53,7 +53,7 @@ def changed(content, chance, values=VALUES):
     for start, end in sorted(places, reverse=True):
         other_start, other_end = chance.choice(_places(content))
         other, own = content[other_start:other_end], content[start:end]
-        new = chance.choice([chance.choice(values), other, own * 2, own * chance.randint(2, 40), b""])
+        new = chance.choice([chance.choice(values), other, own + other, own * 2, own * chance.randint(2, 40), b""])
         result = result[:start] + new + result[end:]
     return result
 
