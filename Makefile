@@ -16,7 +16,7 @@ results: env ## make everything that the configured datasets can answer (the def
 	$(SNAKEMAKE)
 	@echo "results: $(CURDIR)/results/index.html"
 
-check: env ## the same, and fail if a dataset cannot be downloaded or a result differs from what is tracked
+check: env ## the same, but fail if one of `datasets` cannot be downloaded or a result differs from what is tracked
 	$(SNAKEMAKE) all downloads
 	$(BIN)/python -m gpuledger.ledger.changes
 

@@ -2,8 +2,7 @@
 
 import ast
 import json
-import subprocess
-import sys
+import re
 
 import pytest
 from conftest import ROOT
@@ -70,48 +69,47 @@ def test_no_two_classes_have_the_same_name():
 STUDIES = [study for study in read_studies().values() if study.code]
 
 
-def imports_of(study):
-    """Return the imports of a study's modules and its notebooks, as code."""
-    folder = LIBRARY / "studies" / study.name
-    modules = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in folder.rglob("*.py")]
-    notebooks = [ROOT / f"notebooks/{name}.ipynb" for name in (study.name, *study.notebooks.values())]
-    cells = [cell for path in notebooks for cell in json.loads(path.read_text("utf-8"))["cells"]]
-    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    lines = [ast.unparse(node) for node in ast.parse(code).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    lines += [f"import {module.removesuffix('.__init__')}" for module in modules]
-    return "\n".join(lines)
+def modules_behind(*texts):
+    """Return the modules below gpuledger that some Python code imports, wherever in it, and what they import."""
+    found, ahead = set(), list(texts)
+    while ahead:
+        for names in imports(ahead.pop()):
+            # An imported name is a module, or something in one; its packages are loaded before it.
+            for length in range(1, len(names) + 1):
+                path = LIBRARY.joinpath(*names[:length])
+                file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+                if file.exists() and file not in found:
+                    found.add(file)
+                    ahead.append(file.read_text("utf-8"))
+    return {file.relative_to(LIBRARY).with_suffix("").as_posix().removesuffix("/__init__") for file in found}
 
 
-@pytest.fixture(scope="module")
-def loaded():
-    """By study, the modules below gpuledger that it loads; in forks of a process with what all of them import."""
-    program = (
-        "import json, os, sys, pandas, pyarrow.parquet, matplotlib.pyplot, IPython.display\n"
-        "import numba, requests, scipy.special, tqdm, yaml\n"
-        "for study, lines in json.load(sys.stdin).items():\n"
-        "    if os.fork() == 0:\n"
-        "        exec(lines, {})\n"
-        "        print(study, *(name for name in sys.modules if name.startswith('gpuledger.')), flush=True)\n"
-        "        os._exit(0)\n"
-        "    assert os.wait()[1] == 0, study"
-    )
-    asked = json.dumps({study.name: imports_of(study) for study in STUDIES})
-    command = [sys.executable, "-c", program]
-    said = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
-    lists = [line.split() for line in said.splitlines()]
-    return {study: {"/".join(name.split(".")[1:]) for name in names} for study, *names in lists}
+def uncounted(loaded, parts):
+    """Return the modules that a digest of the `parts` of the library does not count."""
+    # The ledger, the ground floor and the module of all studies always count; other packages of layers hold nothing.
+    always = GROUND | {"readers", "models", "studies"}
+    return {
+        name for name in loaded - always if not f"{name}/".startswith(tuple(f"{part}/" for part in ("ledger", *parts)))
+    }
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_code_lists_what_a_study_loads(study, loaded):
-    loaded = loaded[study.name]
-    # Packages of layers hold nothing; the ledger and the ground floor always count.
-    counted = [f"studies/{study.name}", "ledger", *study.code]
-    missing = {
-        name
-        for name in loaded - GROUND - {"readers", "models", "studies"}
-        if not any(name == part or name.startswith(f"{part}/") for part in counted)
-    }
-    assert not missing, f"{study.name}/study.yaml: add to code"
+def test_code_lists_what_a_study_loads(study):
+    names = [study.name, *study.notebooks.values()]
+    notebooks = [json.loads((ROOT / f"notebooks/{name}.ipynb").read_text("utf-8")) for name in names]
+    cells = [
+        "".join(cell["source"]) for notebook in notebooks for cell in notebook["cells"] if cell["cell_type"] == "code"
+    ]
+    modules = [path.read_text("utf-8") for path in (LIBRARY / "studies" / study.name).rglob("*.py")]
+    loaded = modules_behind(*cells, *modules)
+    assert not uncounted(loaded, [f"studies/{study.name}", *study.code]), f"{study.name}/study.yaml: add to code"
     needless = {part for part in study.code if not any(f"{name}/".startswith(f"{part}/") for name in loaded)}
     assert not needless, f"{study.name}/study.yaml: remove from code"
+
+
+def test_traces_are_simulated_again_when_their_code_changes():
+    rule = (ROOT / "workflow/rules/datasets.smk").read_text("utf-8")
+    parts = re.findall(r'"([^"]+)"', re.search(r"^rule simulate_dataset:.*?digest_of\((.*?)\)", rule, re.M | re.S)[1])
+    loaded = modules_behind("import gpuledger.models.simulate, gpuledger.models.simulate.timeline")
+    assert not uncounted(loaded, parts)
+    assert not {part for part in parts if not any(f"{name}/".startswith(f"{part}/") for name in loaded)}

@@ -6,6 +6,7 @@ import re
 import shutil
 import tomllib
 from importlib import import_module
+from inspect import signature
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -100,6 +101,19 @@ def test_the_configuration_is_short_and_explained():
     assert len(lines) < 80
     knobs = lines[lines.index("knobs:") + 1 :]
     assert all("#" in line for line in knobs if line.startswith("    "))
+
+
+@pytest.mark.parametrize("study", read_studies())
+def test_every_knob_is_in_the_configuration_with_its_default_and_in_its_readme(study):
+    takes = signature(import_module(f"gpuledger.studies.{study}").reduce).parameters
+    # The workflow offers the others.
+    defaults = {name: takes[name].default for name in list(takes)[1:] if name not in ("threads", "mirror", "passes")}
+    configured = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["knobs"].get(study, {})
+    assert set(configured) == set(defaults)
+    for name, value in configured.items():
+        assert (tuple(value) if isinstance(value, list) else value) == defaults[name], name
+    readme = (ROOT / "config/README.md").read_text("utf-8")
+    assert all(re.search(rf"`{study}\.[^|]*\.?{name}`", readme) for name in defaults)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -233,7 +233,7 @@ def cases_to_download():
 
 
 def every_download(wildcards):
-    """Input function: the records of what the configured datasets fetch, of those left out too."""
+    """Input function: the records of what the datasets of the key `datasets` fetch, of those left out too."""
     datasets = filter(None, map(dataset_named, config["datasets"]))
     return [f"results/{dataset.name}/files.json" for dataset in datasets if dataset.content.get("download")]
 
@@ -376,6 +376,6 @@ def digest_of(*parts):
 
 
 def code_of(study):
-    """Digest of the code that a study runs: its folder and what study.yaml lists as `code`, or all of the library."""
-    parts = STUDIES[study].code or ("readers", "models", "record", "studies")
-    return digest_of(f"studies/{study}", *parts)
+    """Digest of the code that a study runs: its folder and what study.yaml lists as `code`, or all that it may import."""
+    parts = STUDIES[study].code or ("readers", "models")
+    return digest_of("studies/__init__", f"studies/{study}", *parts)

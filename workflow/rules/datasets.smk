@@ -56,7 +56,15 @@ rule simulate_dataset:
         "../../environment.yml"
     params:
         reason=why_again,
-        code=digest_of("models/simulate", "models/transformer", "readers/neutrino"),
+        code=digest_of(
+            "models/simulate",
+            "models/time_model",
+            "models/transformer",
+            "readers/gpus",
+            "readers/neutrino",
+            "readers/tabular",
+            "readers/workbooks",
+        ),
     message:
         "simulate {wildcards.dataset}"
     script:

@@ -123,7 +123,7 @@ rule build_docs:
         provenance=every_case_file("provenance.json"),
         figures=every_case_file("figure.png"),
         template="workflow/templates/docs.html.j2",
-        parts=PARTS,
+        style="workflow/templates/page/style.css",
     output:
         index="results/docs/index.html",
         pages=[

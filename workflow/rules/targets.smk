@@ -41,6 +41,6 @@ rule across:
 
 
 rule downloads:
-    """The files that the configured datasets fetch; it fails where the default target would do without them."""
+    """What the datasets of the key `datasets` fetch; it fails where the default target would do without them."""
     input:
         every_download,

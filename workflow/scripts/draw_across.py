@@ -4,7 +4,6 @@ import fork_server
 
 fork_server.hand_over("gpuledger.ledger.case_result", "gpuledger.ledger.figures")
 
-import logging
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -15,8 +14,6 @@ from gpuledger.ledger import across, claims, figures
 from gpuledger.ledger.case_result import CaseResult
 
 with logs.to(snakemake.log[0]):
-    # It lists the glyphs that it embeds into PDF files.
-    logging.getLogger("fontTools").setLevel(logging.WARNING)
     figures.use_style()
     study = snakemake.wildcards.study
     results = [CaseResult.read(Path(summary).parent) for summary in snakemake.input.summaries]

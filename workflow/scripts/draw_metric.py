@@ -5,7 +5,6 @@ import fork_server
 fork_server.hand_over("gpuledger.ledger.case_result", "gpuledger.studies.metric_sweep.figures")
 
 
-import logging
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -18,8 +17,6 @@ from gpuledger.studies.metric_sweep import figures as panels
 from gpuledger.studies.metric_sweep import tables as study_tables
 
 with logs.to(snakemake.log[0]):
-    # It lists the glyphs that it embeds into PDF files.
-    logging.getLogger("fontTools").setLevel(logging.WARNING)
     figures.use_style()
     folder = Path(snakemake.output.figure_pdf).parent
     result = CaseResult.read(folder)

@@ -10,14 +10,13 @@ from nbconvert.filters import markdown2html
 from gpuledger import __version__, schemas
 from gpuledger.ledger import report
 from gpuledger.ledger.claims import Outcome
-from gpuledger.ledger.pages import formulas_to_mathml
+from gpuledger.ledger.pages import HEADINGS, formulas_to_mathml
 
 #: In a checkout: the files that are pages, and their names.
 LIST = "resources/documentation.yaml"
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 _STUDY = re.compile(r"^## .+ \(`(\w+)`\)$", re.MULTILINE)
 _CELL = re.compile(r"(?<=<code>)[^<]+(?=</code>[^\n]*</td>)")
-_HEADING = re.compile(r'<h2 id="([^"]*)">(.*?)<a class="anchor-link"', re.DOTALL)
 
 
 def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str, str]:
@@ -46,7 +45,7 @@ def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str,
             "name": name,
             "titles": titles,
             "body": body,
-            "contents": _HEADING.findall(body),
+            "contents": HEADINGS.findall(body),
             "version": __version__,
         }
         found[f"{name}.html"] = template.render(about)

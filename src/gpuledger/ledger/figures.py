@@ -1,5 +1,6 @@
 """Figures: one style, three formats, provenance below each, byte-identical when made again."""
 
+import logging
 import re
 import textwrap
 from base64 import b64encode
@@ -16,6 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -29,6 +31,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 from matplotlib.transforms import Bbox
+from matplotlib.typing import ColorType
 
 from gpuledger import files
 from gpuledger.ledger import column_layout, provenance
@@ -95,6 +98,11 @@ def _saved_picture(figure: Figure) -> tuple[str, dict[str, int | str]] | None:
     width, height = (int.from_bytes(png[at : at + 4], "big") // 2 for at in (16, 20))
     said = figure.get_suptitle().strip().replace(r"\$", "$")
     return b64encode(png).decode(), {"width": width, "height": height, "headline": said}
+
+
+def ink_on(color: ColorType) -> str:
+    """Return white for text on dark colours, by their luminance (ITU-R BT.601), otherwise black."""
+    return "white" if np.dot(to_rgb(color), (0.299, 0.587, 0.114)) < 0.5 else BLACK
 
 
 def plain(text: str) -> str:
@@ -262,6 +270,7 @@ def _embed_glyphs_only() -> None:
     """Leave out of embedded fonts what shapes text: a PDF places each glyph, and these tables take longest to read."""
     from fontTools import subset, ttLib
 
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists every glyph
     load = subset.load_font
 
     def load_glyphs(*arguments: Any, **options: Any) -> ttLib.TTFont:

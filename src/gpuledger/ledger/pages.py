@@ -21,7 +21,7 @@ from gpuledger.ledger.report import unbroken
 _BLOCK = r"\$\$(?P<block>.+?)\$\$"
 _INLINE = r"(?<![\\$])\$(?P<inline>[^\s$](?:(?:(?!\n\n)[^$])*[^\s$])?)\$(?!\d)"
 _FORMULA = re.compile(f"{_BLOCK}|{_INLINE}", re.DOTALL)
-_HEADINGS = re.compile(r'<h2 id="([^"]*)">(.*?)<a class="anchor-link"', re.DOTALL)
+HEADINGS = re.compile(r'<h2 id="([^"]*)">(.*?)<a class="anchor-link"', re.DOTALL)
 #: Where the template wants the list of headings.
 _CONTENTS = "<!-- contents -->"
 _ABOVE = '<p class="meta">The figure is <a href="#figure">at the top of the page</a>.</p>'
@@ -78,7 +78,7 @@ def render(
         **about,
     }
     page, _ = exporter.from_notebook_node(content, {"metadata": metadata})
-    contents = "".join(f'<li><a href="#{name}">{words}</a></li>' for name, words in _HEADINGS.findall(page))
+    contents = "".join(f'<li><a href="#{name}">{words}</a></li>' for name, words in HEADINGS.findall(page))
     files.write_text(output, page.replace(_CONTENTS, contents, 1))
 
 

@@ -239,6 +239,11 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
     return _read_table(path)
 
 
+def known_gpus(file: str | Path | None) -> dict[str, Gpu]:
+    """Return the GPUs of a user's file, if there is one, and the built-in ones."""
+    return with_built_in(read_gpus(file) if file else {})
+
+
 def with_built_in(own: Mapping[str, Gpu]) -> dict[str, Gpu]:
     """Return the user's GPUs and the built-in ones; the user's come first: they may have a built-in name or alias."""
     return {**own, **_built_in(), **own}

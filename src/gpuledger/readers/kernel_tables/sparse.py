@@ -66,7 +66,7 @@ def read_sparse(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     kernel, heads = table.texts("kernel_source"), table.whole_numbers("num_heads")
     requests, tokens = (table.whole_numbers(name) for name in ("batch_size", "isl"))
     context = table.whole_numbers("step", 0)
-    many = requests.astype(float) * tokens > 2**31
+    many = requests.astype(float) * (tokens + context) > 2**31
     table.refuse(many, "batch_size", "makes more than 2^31 tokens", "correct it")
     ratio = table.whole_numbers("compress_ratio") if "compress_ratio" in table else np.ones_like(tokens)
     time_s = table.seconds(known=measured.to_numpy())

@@ -40,8 +40,8 @@ PAPER = {
     "statistics": "#b31805",
     "further": OWN["further"],
 }
-#: From the least to the most accessed fifth of a tensor's cells, how much of its colour; and as in the paper.
-DEPTHS, PAPER_DEPTHS = (0.28, 0.46, 0.64, 0.82, 1.0), (0.2, 0.4, 0.6, 0.8, 1.0)
+#: From the least to the most accessed fifth of a tensor's cells, how much of its colour.
+DEPTHS = (0.28, 0.46, 0.64, 0.82, 1.0)
 #: Height of a line of a tensor's label (inches).
 LINE_INCHES = 0.125
 GRID = "#ebebeb"
@@ -87,7 +87,6 @@ def draw_timeline(
     axes: Axes,
     result: CaseResult,
     colors: Mapping[str, str],
-    depths: Sequence[float] = DEPTHS,
     height_inches: float = 3.2,
 ) -> None:
     """Draw when which page is touched, pages by address from bottom to top, with the tensors' names beside them.
@@ -96,23 +95,19 @@ def draw_timeline(
     ----------
     colors : mapping
         By tensor; see :func:`tensor_colors`.
-    depths : sequence of float
-        How much of a tensor's colour its five classes of cells have, from fewest to most accesses.
     height_inches : float
         About how tall the axes are, so that names do not overlap.
     """
-    data = draw_grid(axes, result, colors, depths)
+    data = draw_grid(axes, result, colors)
     _name_tensors(axes, result, data, colors, height_inches)
     axes.grid(axis="x", color=GRID)
     axes.tick_params(axis="x", length=0, labelbottom=False)
 
 
-def draw_grid(
-    axes: Axes, result: CaseResult, colors: Mapping[str, str], depths: Sequence[float] = DEPTHS
-) -> pd.DataFrame:
+def draw_grid(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> pd.DataFrame:
     """Draw the cells of a timeline without names, holes on grey; return the data with rows from bottom to top."""
     data = rows_upwards(result)
-    _draw_cells(axes, data, colors, depths, result)
+    _draw_cells(axes, data, colors, result)
     width = result["column_cycles"]
     columns = data.groupby("tensor", sort=False)["column"].agg(["min", "max"]).astype("int64")
     for tensor, start, end, _ in _bands(data):
@@ -122,15 +117,13 @@ def draw_grid(
     return data
 
 
-def _draw_cells(
-    axes: Axes, data: pd.DataFrame, colors: Mapping[str, str], depths: Sequence[float], result: CaseResult
-) -> None:
+def _draw_cells(axes: Axes, data: pd.DataFrame, colors: Mapping[str, str], result: CaseResult) -> None:
     shape = result["rows"], result["columns"]
     image = np.ones((*shape, 4))
     image[..., 3] = 0
     largest = np.zeros(shape, np.int64)
     for tensor, cells in data.groupby("tensor", sort=False):
-        depth = np.array(depths)[depth_classes(cells["accesses"])][:, None]
+        depth = np.array(DEPTHS)[depth_classes(cells["accesses"])][:, None]
         shade = np.hstack([depth * np.array(to_rgb(colors[tensor])) + 1 - depth, np.ones_like(depth)])
         place = cells["row"].to_numpy(), cells["column"].to_numpy()
         # Where tensors share a cell, show the one with most accesses, of equal ones the last.
@@ -215,7 +208,7 @@ def depth_handles() -> list[Patch]:
     ]
 
 
-def draw_depths(axes: Axes, result: CaseResult, colors: Mapping[str, str], depths: Sequence[float] = DEPTHS) -> None:
+def draw_depths(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> None:
     """Draw the scale of depths: of each tensor the five tints, with the largest number of accesses in each, and holes.
 
     Parameters as of :func:`draw_timeline`; of more than 6 tensors, the most accessed ones are shown.
@@ -226,9 +219,9 @@ def draw_depths(axes: Axes, result: CaseResult, colors: Mapping[str, str], depth
         cells = accesses.get_group(tensor)
         largest = cells.groupby(depth_classes(cells)).max()
         for place, count in largest.items():
-            color = 1 - depths[place] * (1 - np.array(to_rgb(colors[tensor])))
+            color = 1 - DEPTHS[place] * (1 - np.array(to_rgb(colors[tensor])))
             axes.add_patch(Rectangle((place, row), 1, 1, facecolor=color, edgecolor="white", linewidth=0.8))
-            ink = "white" if color @ (0.3, 0.59, 0.11) < 0.5 else figures.BLACK
+            ink = figures.ink_on(color)
             text = EngFormatter().format_data(float(f"{count:.3g}"))
             axes.text(place + 0.5, row + 0.52, text, ha="center", va="center", fontsize=6.5, color=ink)
         axes.text(-0.08, row + 0.52, tensor, ha="right", va="center", fontsize=6.5)

@@ -6,7 +6,7 @@ import pandas as pd
 from gpuledger import schemas
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers.gpus import find_gpu, read_gpus, with_built_in
+from gpuledger.readers.gpus import find_gpu, known_gpus
 from gpuledger.studies.engine_comparison import comparison
 from gpuledger.studies.engine_comparison.shapes import LAYOUTS, layout_of, read_shapes, repeated_percent, tables_of
 
@@ -35,8 +35,7 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
         Data: a row per shape that two tables measured; see
         :func:`gpuledger.studies.engine_comparison.comparison.compare`.
     """
-    hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
-    known = with_built_in(hardware)
+    known = known_gpus(case.path("hardware") if "hardware" in case.inputs else None)
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     layout, files = layout_of(case), tables_of(case)
     versions, tables = "baseline" in case.inputs, list(files)

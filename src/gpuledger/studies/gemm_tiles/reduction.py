@@ -14,7 +14,7 @@ from gpuledger.models.time_model.constants import describe_constants, read_table
 from gpuledger.models.time_model.dispatch import ANY, FREE
 from gpuledger.models.time_model.gemm import OPERAND_BYTES
 from gpuledger.models.time_model.launched_tile import launched_tile
-from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
+from gpuledger.readers.gpus import Gpu, find_gpu, known_gpus
 from gpuledger.readers.kernel_tables.launches import read_launches
 
 #: What is compared, in words; each is a column of the data: 1 where it agrees, 0 where not, NaN where it is not known.
@@ -47,7 +47,7 @@ def reduce(case: Case) -> CaseResult:
         predicted_tile_n, predicted_split_k, predicted_waves, predicted_s, held_back`` (of the model's fits), and the
         keys of `COMPARED`; ``ruled_tile_m, ruled_tile_n``, the rule's tile.
     """
-    known = with_built_in(read_gpus(case.path("hardware")) if "hardware" in case.inputs else {})
+    known = known_gpus(case.path("hardware") if "hardware" in case.inputs else None)
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     path = case.path("launches")
     frame, unnamed = read_launches(path)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.parts import split_parts
-from gpuledger.studies.kernel_breakdown.timeline_figures import COLOURS, OTHER
+from gpuledger.studies.kernel_breakdown.timeline_figures import colour_of
 from gpuledger.studies.kernel_breakdown.timeline_tables import recorded_kernels
 
 #: Classes of kernels in a timeline, by the kind of a model's kernels.
@@ -58,7 +58,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
         left = 0.0
         for name in NAMES:
             width = 100 * float(seconds.get(name, 0)) / whole
-            style = {**_HATCHED, "edgecolor": _colour(name)} if predicted else {"color": _colour(name)}
+            style = {**_HATCHED, "edgecolor": colour_of(name)} if predicted else {"color": colour_of(name)}
             axes.barh(place, width, 0.75, left, linewidth=0.6, **style)
             left += width
         axes.text(left + 1, place, f"{1e3 * seconds.sum():.3g} ms", va="center", fontsize=6.5)
@@ -80,7 +80,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
         finding = f"The model predicts {reach}{max(found):.0f} % of the kernel time of {steps}"
     for name in NAMES:
         if any(seconds.get(name, 0) > 0 for _, seconds, *_ in bars):
-            axes.bar(0, 0, color=_colour(name), label=NAMES[name])
+            axes.bar(0, 0, color=colour_of(name), label=NAMES[name])
     axes.bar(0, 0, **_HATCHED, edgecolor=figures.GREY, label="predicted")
     figures.headline(figure, finding, legend=axes, columns=3)
     return figure
@@ -88,10 +88,6 @@ def draw(results: Sequence[CaseResult]) -> Figure:
 
 def _is_recorded(result: CaseResult) -> bool:
     return "duration_s" in result.data
-
-
-def _colour(name: str) -> str:
-    return COLOURS.get(name, OTHER)
 
 
 def _bars(result: CaseResult) -> Iterator[tuple[str | None, pd.Series, float, bool]]:

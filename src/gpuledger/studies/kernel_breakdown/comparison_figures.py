@@ -71,7 +71,7 @@ def changed_kernels(result: CaseResult) -> pd.DataFrame:
     return rows[(rows["after_s"] - rows["before_s"]).abs() > SMALL / 10 * whole].reset_index(drop=True)
 
 
-def draw_kernels(axes: Axes, changed: pd.DataFrame, shown: int = 14) -> None:
+def draw_kernels(axes: Axes, changed: pd.DataFrame) -> None:
     """Draw the kernels whose time changed most: by how much, and how long a launch takes before and after.
 
     Parameters
@@ -79,7 +79,7 @@ def draw_kernels(axes: Axes, changed: pd.DataFrame, shown: int = 14) -> None:
     changed : DataFrame
         Of `changed_kernels`.
     """
-    rows = changed.head(shown)
+    rows = changed.head(14)
     change = (rows["after_s"] - rows["before_s"]).to_numpy()
     scale, unit = time_unit(float(np.abs(change).max()))
     axes.barh(rows.index, scale * change, 0.65, color=np.where(change < 0, SHORTER, LONGER))

@@ -6,7 +6,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -44,11 +43,6 @@ HALO = [withStroke(linewidth=2.2, foreground="white")]
 _LETTER = 0.053
 #: Segments narrower than this share of a bar (%) have no label.
 _LEAST = 0.8
-
-
-def type_colour(colour: str) -> str:
-    """Return white on dark colours, by their luminance (ITU-R BT.601), otherwise black."""
-    return "white" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.5 else figures.BLACK
 
 
 def draw_passes(
@@ -95,7 +89,7 @@ def _draw_pass(
         # Bars of a column are too low for two lines.
         text = f"{name} {label}" if figures.for_columns else f"{name}\n{label}"
         if size * inches > _LETTER * max(map(len, text.split("\n"))) + 0.06:
-            shade = figures.BLACK if name == LAUNCHES else type_colour(colour)
+            shade = figures.BLACK if name == LAUNCHES else figures.ink_on(colour)
             inside = {"color": shade, "ha": "center", "va": "center", "fontsize": 6.5, "linespacing": 1.1}
             axes.text(left + size / 2, place, text, **inside)
         elif percent >= _LEAST and not figures.for_columns:  # which has no room for them
@@ -142,7 +136,8 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None)
     """
     noted: list[tuple[str, float]] = []
     for colour, (name, own) in zip(_LINES * 9, rows.groupby("hardware", sort=False), strict=False):
-        own, fits = own.sort_values("requests"), own.sort_values("requests")["fits"].to_numpy(bool)
+        own = own.sort_values("requests", kind="stable")
+        fits = own["fits"].to_numpy(bool)
         x, y = own["user_tokens_per_s"].to_numpy(), own["gpu_tokens_per_s"].to_numpy()
         shown = np.where(fits, y, np.nan)
         dots = {"marker": "o", "markersize": 2.6} if len(x) <= 24 else {}
@@ -224,7 +219,7 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float | str, reserve
             at = len(tokens) - 1 - int(np.argmax(seen[::-1]))
             at = min(max(at, len(tokens) // 8), len(tokens) - len(tokens) // 6)
             place = tokens[at], floor[at] + seen[at] / 2
-            axes.text(*place, name, color=type_colour(colour), fontsize=7, ha="center", va="center")
+            axes.text(*place, name, color=figures.ink_on(colour), fontsize=7, ha="center", va="center")
         floor = floor + size
 
 

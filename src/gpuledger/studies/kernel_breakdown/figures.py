@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.label_placement import place_labels
-from gpuledger.studies.kernel_breakdown.deployment_figures import COLOURS, HALO, type_colour
+from gpuledger.studies.kernel_breakdown.deployment_figures import COLOURS, HALO
 from gpuledger.studies.kernel_breakdown.formatting import format_bandwidth, format_binary, format_decimal, format_time
 from gpuledger.studies.kernel_breakdown.groups import GROUPS
 from gpuledger.studies.kernel_breakdown.roofline import Roofs, mark_area
@@ -254,7 +254,7 @@ def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None, colours: Ma
         if ceiling[best] - floor[best] < 6:
             continue
         middle = (ceiling[best] + floor[best]) / 2
-        style = {"color": type_colour(colours[group]), "fontsize": 7.2}
+        style = {"color": figures.ink_on(colours[group]), "fontsize": 7.2}
         axes.text(2 ** fine[centres[best]], middle, group, ha="center", va="center", **style)
 
 

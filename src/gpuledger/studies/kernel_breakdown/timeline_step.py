@@ -91,7 +91,7 @@ def _spans(kernels: pd.DataFrame, label: np.ndarray) -> pd.DataFrame:
     ends["end_s"] = ends["start_s"] + ends["kernel_s"]
     groups = ends[label >= 0].groupby(label[label >= 0])
     spans = groups.agg(start_s=("start_s", "min"), end_s=("end_s", "max"), kernel_s=("kernel_s", "sum"))
-    return spans[spans["kernel_s"] > 0].sort_values("start_s", ignore_index=True)
+    return spans[spans["kernel_s"] > 0].sort_values("start_s", ignore_index=True, kind="stable")
 
 
 def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tuple[np.ndarray | None, list[str]]:

@@ -13,7 +13,7 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import AT_LIMIT, FLOP_CONSTANTS, LEAST_READINGS, PowerConstants, fit_power, power_w
 from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.models.time_model.neighbours import Near, shared
-from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
+from gpuledger.readers.gpus import Gpu, find_gpu, known_gpus
 from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
 
 #: Readings above this share of the limit are broken (the sensor lags behind what holds the power down).
@@ -37,8 +37,7 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
         Data: a row per reading; see :func:`gpuledger.studies.kernel_power.readings.read_readings`, and ``predicted_w``
         (not of attention), ``lookup_w`` (steady, held back only).
     """
-    hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
-    known = with_built_in(hardware)
+    known = known_gpus(case.path("hardware") if "hardware" in case.inputs else None)
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     benchmark = "moe" in case.inputs
     frame, unread = read_readings(case, steady_percent) if benchmark else (read_steady(case, gpu), 0)

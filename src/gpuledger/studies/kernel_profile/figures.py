@@ -144,7 +144,7 @@ def time_headline(table: pd.DataFrame, finding: str) -> str:
     own = table[table["launches"] > 0]
     if len(table) == 1 or "speedup" in table or not (own["time_s"].sum() > 0 or own["flops"].sum() > 0):
         return finding
-    limits = own.groupby("bound")["share_percent"].sum().sort_values(ascending=False)
+    limits = own.groupby("bound")["share_percent"].sum().sort_values(ascending=False, kind="stable")
     if limits.sum() > 0:
         parts = [
             (_percent(share), "limited by latency" if at == "latency" else f"near {RESOURCES[at]}")
@@ -155,7 +155,7 @@ def time_headline(table: pd.DataFrame, finding: str) -> str:
             [f"Kernels {where} take {first} % of the time", *(f"{where} {share} %" for share, where in others)]
         )
     timed = own["time_s"].sum() > 0
-    values = own["time_s" if timed else "flops"].astype("float64").sort_values(ascending=False)
+    values = own["time_s" if timed else "flops"].astype("float64").sort_values(ascending=False, kind="stable")
     running = 100 * values.cumsum() / values.sum()
     most = int((running < 90).sum()) + 1
     verb, of_what = ("take", "time") if timed else ("execute", "FLOPs")
@@ -221,7 +221,7 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.set_xlabel(f"time ({unit}){share}{pale}" if timed else f"{unit}{share}")
 
 
-def draw_instructions(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
+def draw_instructions(axes: Axes, table: pd.DataFrame) -> None:
     """Draw what the FP32 instructions of each kernel are, and which share of the FP32 peak they can reach at most.
 
     Parameters
@@ -229,7 +229,7 @@ def draw_instructions(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     table : DataFrame
         From `gpuledger.studies.kernel_profile.tables.instruction_table`.
     """
-    rows = table.head(shown).reset_index(drop=True)
+    rows = table.head(15).reset_index(drop=True)
     left = np.zeros(len(rows))
     for name, label, colour in _INSTRUCTIONS:
         percent = (100 * rows[name] / _instructions(rows)).to_numpy()

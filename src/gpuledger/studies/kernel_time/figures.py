@@ -226,7 +226,7 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     back = back.assign(error_percent=errors_percent(back["predicted_s"], back["measured_s"]).abs())
     row = "operator" if back["operator"].nunique() > 1 else "group"
     cells = back.pivot_table(index=row, columns="region", values="error_percent", sort=False)
-    order = back.groupby("region")["region_order"].min().sort_values().index
+    order = back.groupby("region")["region_order"].min().sort_values(kind="stable").index
     cells = cells.reindex(index=list(panels(data)), columns=order)
     axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=LIGHTEST_PERCENT, edgecolors="white", linewidth=1)
     axes.set_xticks(

@@ -15,7 +15,7 @@ from gpuledger.models.time_model.constants import describe_constants, unseen_con
 from gpuledger.models.time_model.fit import CONVERTED
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
-from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus, with_built_in
+from gpuledger.readers.gpus import Gpu, find_gpu, known_gpus
 from gpuledger.readers.kernel_tables.gemms import RATE, read_gemms
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
@@ -63,8 +63,7 @@ def reduce(case: Case) -> CaseResult:
     """
     if case.inputs.get("unit") == RATE and "measurements" not in case.inputs:
         raise case.error("unit", f"{RATE} is for measurements of GEMMs", "give the unit of the times")
-    hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
-    known = with_built_in(hardware)
+    known = known_gpus(case.path("hardware") if "hardware" in case.inputs else None)
     if "tables" in case.inputs:
         wanted = case.inputs["gpus"].items()
         gpus = {

@@ -20,7 +20,7 @@ from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn, shown
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, baselines, weight_bytes
 
 #: What benchmarks' loops call a precision where its name is another (groups of
-#: :data:`gpuledger.studies.kernel_time.measurements.DTYPES`).
+#: :data:`gpuledger.readers.kernel_tables.gemms.DTYPES`).
 _GROUPS = {"bf16": "16-bit", "fp16": "16-bit", "fp4": "nvfp4"}
 #: Precisions whose units do each other's work at the same rate.
 _SAME_WIDTH = dict.fromkeys(("bf16", "fp16"), ("bf16", "fp16"))

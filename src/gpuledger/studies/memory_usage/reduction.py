@@ -207,7 +207,7 @@ def _share_falls(table: pd.DataFrame) -> dict[str, bool]:
     """Return by family of models (``llama3`` of ``Llama3-8B``) whether all shares fall as the model grows."""
     names = table["model"].str.extract(r"^(?P<family>.+)-(?P<size>\d+(?:\.\d+)?)B$")
     rows = table[table["use"] != ORIGINAL].join(names).dropna(subset="family")
-    rows = rows.assign(size=rows["size"].astype(float)).sort_values("size")
+    rows = rows.assign(size=rows["size"].astype(float)).sort_values("size", kind="stable")
     answers: dict[str, bool] = {}
     for (family, _, _), group in rows.groupby(["family", "batch_size", "use"]):
         if group["size"].nunique() > 1:

@@ -176,7 +176,7 @@ def find(series: pd.DataFrame) -> pd.DataFrame:
 def _row(key: dict, point: pd.Series, own: pd.DataFrame, factor: float) -> dict:
     unit = point["unit"]
     sizes = own["size"].to_numpy()
-    nearest = own.iloc[np.argsort(np.abs(np.log(sizes / point["size"])))[1]]
+    nearest = own.iloc[np.argsort(np.abs(np.log(sizes / point["size"])), kind="stable")[1]]
     evidence = (
         f"given as {shown(point['value'], unit)} next to {shown(nearest['value'], unit)} at {key['variable']} = "
         f"{nearest['size']:,}; × {power(factor)} = {shown(point['value'] * factor, unit)}, it fits the series"

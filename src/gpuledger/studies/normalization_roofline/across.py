@@ -59,7 +59,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
 def draw_shares_of(axes: Axes, result: CaseResult, kernels: Sequence[str], color: str, marker: str) -> float | None:
     """Draw one case's shares over size, with a cold L2; return the share at the largest size, None if it has none."""
     rows = result.data
-    rows = rows[rows["kernel"].isin(kernels) & (rows["cache"] == "cold")].sort_values("moved_bytes")
+    rows = rows[rows["kernel"].isin(kernels) & (rows["cache"] == "cold")].sort_values("moved_bytes", kind="stable")
     if rows.empty:
         return None
     share = 100 * rows["bandwidth_byte_per_s"] / float(result["data_sheet_bandwidth"])

@@ -126,7 +126,8 @@ def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: S
         axes.annotate(f"L2\n{near:.2g}", (right, near), (3, -2), color=figures.BLUE, va="bottom", **place)
     for cache, line in (("cold", "-"), ("warm", (0, (1.2, 1.2)))):
         copies = _copies(result.data, cache)
-        copies = copies[copies["moved_bytes"].between(1e6 * left, 1e6 * right)].sort_values("moved_bytes")
+        copies = copies[copies["moved_bytes"].between(1e6 * left, 1e6 * right)]
+        copies = copies.sort_values("moved_bytes", kind="stable")
         if len(copies):
             x, y = copies["moved_bytes"] / 1e6, copies["bandwidth_byte_per_s"] / 1e12
             axes.plot(x, y, color="#999999", linestyle=line, linewidth=1.1, label=f"copy, {cache}", zorder=2)
@@ -185,7 +186,7 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
         axes.axhline(aim_percent, color=figures.GREEN, linewidth=0.9, linestyle=":")
         axes.annotate(f"aim {aim_percent:g} %", (1, aim_percent), (2, -3), color=figures.GREEN, **place)
     for kernel, style in styles.items():
-        own = rows[rows["kernel"] == kernel].sort_values("place")
+        own = rows[rows["kernel"] == kernel].sort_values("place", kind="stable")
         line = own[own["cache"] == "cold"]
         axes.plot(line["place"], line["share"], color=style[1], linewidth=1.1, alpha=0.6, zorder=2)
         axes.vlines(own["place"], *_spread(own, own["share"]), color=style[1], linewidth=0.9, zorder=2)

@@ -43,7 +43,7 @@ def draw_frontiers(axes: Axes, points: pd.DataFrame, decided: pd.DataFrame) -> N
     of_each = dict(zip(points.groupby(["gpus", "parallelism"], sort=True).groups, COLOURS * 9, strict=False))
     color = {name: colour for (_, name), colour in of_each.items()}
     for (_, name), own in points.groupby(["gpus", "parallelism"]):
-        own = own.sort_values("requests")
+        own = own.sort_values("requests", kind="stable")
         style = {"color": color[name], "linewidth": 1.1}
         axes.plot(1 / own["measured_s"], own["measured_rate"], marker="o", markersize=3, label=name, **style)
         axes.plot(1 / own["predicted_s"], own["predicted_rate"], linestyle=(0, (3, 2)), **style)
@@ -53,7 +53,7 @@ def draw_frontiers(axes: Axes, points: pd.DataFrame, decided: pd.DataFrame) -> N
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axis.set_minor_formatter(NullFormatter())
-    own = decided.merge(points[WORKLOAD].drop_duplicates()).sort_values("objective_s", ascending=False)
+    own = decided.merge(points[WORKLOAD].drop_duplicates()).sort_values("objective_s", ascending=False, kind="stable")
     speed = 1 / own["objective_s"].to_numpy()
     edges = np.concatenate([speed[:1], np.sqrt(speed[1:] * speed[:-1]), speed[-1:]])
     low, high = np.log(axes.get_ylim())
@@ -80,7 +80,7 @@ def draw_shares(axes: Axes, decided: pd.DataFrame) -> None:
     styles |= {"fewest": (figures.GREY, "-", 1.0), "most": (figures.GREY, (0, (4, 2)), 1.0)}
     styles |= {"any": (figures.GREY, (0, (1, 1.5)), 1.0)}
     for name, (colour, line, width) in styles.items():
-        order = decided[name].sort_values(ascending=False).index
+        order = decided[name].sort_values(ascending=False, kind="stable").index
         share = 100 * weight[order].cumsum() / weight.sum()
         x = np.concatenate([[0], share])
         y = np.concatenate([decided.loc[order[:1], name], decided.loc[order, name]])
