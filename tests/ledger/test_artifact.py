@@ -66,8 +66,8 @@ EXPECTED = [
             ("fp8_flop", "and {:.2f} pJ per FLOP"),
             ("dram_byte", "{:.0f} pJ per byte;"),
             ("median_error_percent", "held-back layers {:.1f} %"),
-            ("steady_readings", "{:,} of 122,362"),
-            ("readings", "of {:,} readings are steady"),
+            ("steady_readings", "{:,} of 46,902"),
+            ("experts_readings", "of {:,} readings of experts are steady"),
         )
     ),
     ("tracelens/kernel_breakdown/b200_888", "matched_percent", "{:.1f} % matched; H100"),
@@ -108,14 +108,15 @@ def test_the_appendix_expects_what_is_tracked(root, folder, quantity, form):
         (f"{TIMES}/every_table", "kernels", "[{:,.0f} measured kernels]", 1),
         (f"{TIMES}/every_table", "mape_percent", "within {:.1f} % of their", 1),
         (f"{TIMES}/every_table", "unseen_percent", "within {:.1f} % with constants of other", 1),
+        (f"{TIMES}/every_table", "kernels_unseen", "of {:,.0f} of them within", 1),
         (f"{TIMES}/every_table", "roofline_percent", "A roofline errs by {:.1f} %", 1),
         (f"{RUNS}/parallelism", "predicted_percent", "serves {:.0f} % of the best measured", 1),
         (f"{RUNS}/parallelism", "fewest_met_percent", "turned out fast enough serve {:.0f} %", 1),
         (f"{RUNS}/parallelism", "workloads", "in {:.0f} workloads", 1),
         ("aiconfigurator/expert_tiles/h100_sglang", "bf16_tuned_prompt", "process prompts at {:.0f} TFLOP/s", 1e-12),
         ("aiconfigurator/expert_tiles/h100_sglang", "bf16_default_prompt", "at {:.0f} where nobody", 1e-12),
-        ("aiconfigurator/kernel_power/b200_vllm", "steady_readings", "{:,.0f} of 122,362", 1),
-        ("aiconfigurator/kernel_power/b200_vllm", "readings", "12,610 of {:,.0f}", 1),
+        ("aiconfigurator/kernel_power/b200_vllm", "steady_readings", "{:,.0f} of 46,902", 1),
+        ("aiconfigurator/kernel_power/b200_vllm", "experts_readings", "12,610 of {:,.0f}", 1),
     ],
 )
 def test_the_readme_says_what_is_tracked(root, folder, quantity, form, factor):

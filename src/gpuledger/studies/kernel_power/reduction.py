@@ -69,6 +69,7 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
     result.add("dram_bandwidth", gpu.dram_bytes_per_s, "byte/s")
     result.add("readings", len(frame), "reading")
     if benchmark:
+        result.add("experts_readings", int((frame["kind"] == "experts").sum()), "reading")
         result.add("rows_without_reading", unread, "row")
         result.add("one_sample_percent", 100 * (frame["samples"] == 1).mean(), "%")
         result.add("half_kernel_percent", 100 * (kernels_share(frame["samples"]) >= 0.5).mean(), "%")

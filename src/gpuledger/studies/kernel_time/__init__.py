@@ -1,4 +1,4 @@
-"""Kernel times: how well the time model predicts kernels that others measured."""
+"""Kernel times: how well the time model predicts measured kernels."""
 
 from gpuledger.studies.kernel_time.every_table import class_table
 from gpuledger.studies.kernel_time.figures import draw_errors, draw_map, draw_regions, noise_floor, panels, worst_cell

@@ -19,7 +19,7 @@ from gpuledger.studies.normalization_roofline.reduction import COPY, roof_bandwi
 STYLES: Mapping[str, tuple[str, str, str]] = {
     "one_pass": ("optimised, one pass", figures.GREEN, "o"),
     "two_pass": ("straightforward, two passes", figures.ORANGE, "s"),
-    "torch": ("PyTorch", figures.PURPLE, "D"),
+    "torch": ("PyTorch's operators", figures.PURPLE, "D"),
     LIGER: ("Liger", figures.GREEN, "o"),
     TORCH_LAYER: ("PyTorch's layer", figures.BLUE, "d"),
     "liger_layer": ("Liger's layer", figures.SKY, "v"),
@@ -155,7 +155,7 @@ def _copies(data: pd.DataFrame, cache: str) -> pd.DataFrame:
 def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: float | None = 90) -> None:
     """Draw each kernel's speed, shape by shape, relative to a copy of the same bytes or else to the data sheet.
 
-    Above each shape stands how many times as fast the best kernel is as PyTorch, with L2 cold.
+    Above each shape stands how many times as fast the best kernel is as PyTorch's layer, or else its operators, with L2 cold.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
         axes.annotate(words, (1, height), (3, 0), xycoords="axes fraction", color=styles[name][1], **beside)
     said = ["rows × length, by size"]
     shares = cold.pivot_table(index="place", columns="kernel", values="share")
-    slow = next((name for name in ("torch", TORCH_LAYER) if name in shares), None)
+    slow = next((name for name in (TORCH_LAYER, "torch") if name in shares), None)
     if figures.for_columns and len(places) > 8:  # no room for a number above each
         slow = None
     if slow is not None:

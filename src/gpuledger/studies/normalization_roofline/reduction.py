@@ -278,7 +278,7 @@ def _finding(case: Case, result: CaseResult) -> str:
         words += f" moves large inputs at {reached} % of the {yardsticks[found[0]]}"
     else:
         words += " is not timed beside a copy at a large shape with a cold cache"
-    others = {"torch": "PyTorch", TORCH_LAYER: "PyTorch's layer", "two_pass": "the straightforward kernel"}
+    others = {TORCH_LAYER: "PyTorch's layer", "torch": "PyTorch's operators", "two_pass": "the straightforward kernel"}
     for kernel, called in others.items():
         name = f"speedup_over_{kernel}_cold"
         if count := result.summary.get(f"{name}_shapes", {}).get("value"):

@@ -193,7 +193,9 @@ def _finding(result: CaseResult, gpu: Gpu, found: Explanation | None) -> str:
         return words
     rate, today = result["attention_rate"], result["attention_rate_predicted"]
     longer = f"GEMMs {found.gemm:.1f} and other kernels {found.other:.1f} times as long"
-    left = f"the error is {result['explained_median_error_percent']:.1f} % (held-back half)"
+    left = f"the error is {result['explained_median_error_percent']:.1f} % (held-back half"
+    fp8 = result.get("fp8_explained_median_error_percent")
+    left += f" of bf16; fp8: {fp8:.1f} %)" if fp8 else ")"
     return f"{words}; with attention at {rate:.0f} TFLOP/s (today's kernels: up to {today:.0f}), {longer}, {left}"
 
 
