@@ -155,7 +155,7 @@ def _copies(data: pd.DataFrame, cache: str) -> pd.DataFrame:
 def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: float | None = 90) -> None:
     """Draw each kernel's speed, shape by shape, relative to a copy of the same bytes or else to the data sheet.
 
-    Above each shape stands how many times as fast as PyTorch's layer, or else its operators, the best kernel is (L2 cold).
+    Above each shape stands how many times as fast as PyTorch's layer, or else its operators, the best kernel is (cold).
 
     Parameters
     ----------
