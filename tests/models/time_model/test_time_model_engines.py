@@ -12,7 +12,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model import choice, decode_splits, prefill_tiles
 from gpuledger.models.time_model.collectives import START as LINK_START
 from gpuledger.models.time_model.collectives import CollectiveConstants, bounds_of, collective_terms, sent_bytes, starts
-from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
+from gpuledger.models.time_model.constants import ENGINES, KINDS, TABLE, read_table, transferred, unseen_constants
 from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
 from gpuledger.models.time_model.decode_law import START as DECODE_START
 from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
@@ -21,7 +21,7 @@ from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
 from gpuledger.models.time_model.prefill_law import START as PREFILL_START
 from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
 from gpuledger.models.time_model.step import predict
-from gpuledger.models.transformer import Precision, decode, kernels, prefill, read_model
+from gpuledger.models.transformer import Parallel, Precision, decode, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
 
 H100, A100 = find_gpu("h100-sxm"), find_gpu("a100-sxm-80gb")
@@ -742,6 +742,15 @@ def test_where_any_engine_may_compute_no_engine_is_faster(name, precision):
     any_s = products_s(gpu, precision, m.ravel(), n.ravel(), k.ravel())
     for engine in ("trtllm", "sglang", "vllm"):
         assert (any_s <= 1.001 * products_s(gpu, precision, m.ravel(), n.ravel(), k.ravel(), engine)).all()
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "h200-sxm", "b200", "gb200"])
+@pytest.mark.parametrize("work", [decode(1152, 64), prefill(1024)])
+def test_where_any_engine_may_compute_spread_experts_no_engine_is_faster(name, work):
+    rows = kernels(read_model("DeepSeek-V3"), work, Parallel(expert=32))
+    experts = rows["kernel"].str.startswith("expert") | (rows["kernel"] == "router_topk")
+    times = {engine: predict(rows, find_gpu(name), engine)[experts]["time_s"].sum() for engine in ("", *ENGINES)}
+    assert times[""] <= 1.001 * min(times.values())
 
 
 def test_gemms_of_one_library_are_those_of_one_engine():

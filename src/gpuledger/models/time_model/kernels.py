@@ -269,7 +269,6 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
         )
         chosen = written / (tokens * 8)
         shapes = {
-            "tokens": (arrived if constants.engine in SORTED else choices) / chosen,
             "own": experts,
             "chosen": np.full_like(n, chosen),
             "experts": np.full_like(n, total),
@@ -291,8 +290,15 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
         narrow = {"bf16": "w8a16"} if VALUE_BITS.get(stored) == 8 and math in ("bf16", "fp16") else {}
         found = [entry._replace(error_percent=np.nan) if entry.precision in narrow else entry for entry in found]
 
-        def law(entry: Entry, shapes: Mapping = shapes, narrow: Mapping = narrow) -> dict[str, np.ndarray]:
-            return moe.moe_terms(gpu, entry.constants, shapes, narrow.get(entry.precision, entry.precision))
+        # By whether the all-to-all hands the kernels only the device's own rows.
+        arriving = {True: arrived / chosen, False: choices / chosen}
+
+        def law(
+            entry: Entry, shapes: Mapping = shapes, narrow: Mapping = narrow, arriving: Mapping = arriving
+        ) -> dict[str, np.ndarray]:
+            tokens = arriving[(constants.engine or entry.framework) in SORTED]
+            dtype = narrow.get(entry.precision, entry.precision)
+            return moe.moe_terms(gpu, entry.constants, shapes | {"tokens": tokens}, dtype)
 
         terms = choice.fastest(found, law)
         rest = terms["launch_s"] + terms["moved_s"]
@@ -312,5 +318,7 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
                 parts |= {"dram_bytes": bytes_, "l2_bytes": bytes_}
             else:
                 launch_s = terms["launch_s"][at] * weight
-                parts |= {"launch_s": launch_s, "fixed_s": launch_s, "dram_s": terms["moved_s"][at] * weight}
+                moved_s, from_dram = terms["moved_s"][at] * weight, parts["dram_bytes"] > 0
+                parts |= {"launch_s": launch_s, "fixed_s": launch_s}
+                parts |= {"dram_s": np.where(from_dram, moved_s, 0), "l2_s": np.where(from_dram, 0, moved_s)}
             yield where, parts | {name: terms[name][at] for name in ("constants", "error_percent")}
