@@ -96,6 +96,15 @@ def test_nearest_roof_and_latency(reduce):
     assert table.loc[0, ["achieved_percent", "nearest_roof"]].tolist() == [81, "DRAM"]
 
 
+def test_ncus_memory_throughput_stands_for_levels_that_are_missing(reduce):
+    shares = {"sm__throughput": 65, "gpu__compute_memory_throughput": 91.5}
+    levels = {"gpu__dram_throughput": 20, "lts__throughput": 90, "l1tex__throughput": 50}
+    for more, bound, achieved in (({}, "memory", 91.5), (levels, "l2", 90)):
+        percent = {f"{name}.avg.pct_of_peak_sustained_elapsed": ("%", share) for name, share in (shares | more).items()}
+        (row,) = kernel_table(reduce(report(("k", work(9, **percent)))).data).itertuples()
+        assert (row.bound, row.achieved_percent) == (bound, achieved)
+
+
 def test_baseline_kernel_by_kernel(reduce):
     after = report(("same", work(1000)), ("same", work(1000)), ("renamed<2>", work(500)), ("new", work(10)))
     before = report(("same", work(4000)), ("renamed<1>", work(1500)), ("gone", work(7)), ("lost", work(3)))

@@ -55,6 +55,7 @@ _SHARES = {
         "dram__bytes.sum.pct_of_peak_sustained_elapsed",
     ),
     "l2_percent": (f"lts__throughput.{_ELAPSED}",),
+    "memory_percent": (f"gpu__compute_memory_throughput.{_ELAPSED}",),
     "l1_percent": (f"l1tex__throughput.{_ELAPSED}", "l1tex__throughput.avg.pct_of_peak_sustained_active"),
 }
 _TENSOR_SHARE = re.compile(
@@ -76,8 +77,8 @@ def launch_quantities(report: Report) -> pd.DataFrame:
     pandas.DataFrame
         Index launch. ``kernel`` (full name), ``grid``, ``block``, ``grid_blocks``, ``launches``, ``time_s``,
         ``clock_hz``, ``fp64_flops, fp32_flops, fp16_flops, tensor_flops, flops`` (FLOP, flops: all of them),
-        ``flops_note``, ``dram_bytes``, ``l2_bytes``, ``sm_percent, dram_percent, l2_percent, l1_percent,
-        tensor_percent`` (of the peak, as ncu states them), ``dram_peak_bytes_per_s, l2_peak_bytes_per_s,
+        ``flops_note``, ``dram_bytes``, ``l2_bytes``, ``sm_percent, dram_percent, l2_percent, memory_percent,
+        l1_percent, tensor_percent`` (of the peak, as ncu states them), ``dram_peak_bytes_per_s, l2_peak_bytes_per_s,
         fp32_peak_flop_per_s, fp64_peak_flop_per_s`` (where recorded), ``occupancy_percent``,
         ``theoretical_occupancy_percent``, ``occupancy_limiter``, ``stalls`` (the three largest), ``registers``,
         ``waves`` (per SM), ``tensor_instructions`` (warp instructions of the tensor pipe, without HFMA2 constants),

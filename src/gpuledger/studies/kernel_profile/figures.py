@@ -19,6 +19,7 @@ COLOURS = {
     "dram": ORANGE,
     "l2": SKY,
     "l1": PURPLE,
+    "memory": "#9A6324",  # brown: any level
     "sm": YELLOW,
     "fp64": BLACK,
     "fp32": BLUE,

@@ -16,6 +16,7 @@ RESOURCES = {
     "dram": "DRAM",
     "l2": "L2",
     "l1": "L1",
+    "memory": "memory",
     "sm": "SM throughput",
     "fp64": "FP64",
     "fp32": "FP32",
@@ -97,7 +98,8 @@ def _matrix_type(launches: Columns) -> str:
 def shares(launches: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
     """Return how near launches come to each roof (percent), columns as in `RESOURCES`.
 
-    ncu's own share comes first; otherwise work over time over the roof.
+    ncu's own share comes first; otherwise work over time over the roof. Its share of all memory together stands for the
+    levels that the report lacks.
     """
     time = launches["time_s"].where(launches["time_s"] > 0)
     found = {}
@@ -106,4 +108,6 @@ def shares(launches: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
         if name in roofs:
             work = launches[f"{name}_{'bytes' if name in ('dram', 'l2') else 'flops'}"].astype("float64")
             found[name] = found[name].fillna(100 * (work / time / roofs[name]))
-    return pd.DataFrame(found)
+    result = pd.DataFrame(found)
+    result["memory"] = result["memory"].where(result[["dram", "l2", "l1"]].isna().any(axis=1))
+    return result

@@ -116,7 +116,7 @@ def _kernels(data: Columns, chosen: pd.Series) -> pd.DataFrame:
     table["block"] = rows.same("block")
     for column in ("launches", "registers", "fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops"):
         table[column] = table[column].astype("Int64")
-    for column in ("time_s", "dram_bytes", "l2_bytes", *_MEANS, *COLUMNS[16:18], *COLUMNS[-7:]):
+    for column in ("time_s", "dram_bytes", "l2_bytes", *_MEANS, *COLUMNS[16:18], *COLUMNS[-len(RESOURCES) :]):
         table[column] = table[column].astype("float64")
     numbers = table.astype(object).where(table.notna(), None).to_dict("records")
     words = pd.DataFrame(map(_words, numbers), columns=["achieved_percent", "nearest_roof", "bound", "limiter"])
@@ -135,7 +135,7 @@ def _words(row: dict[str, object]) -> dict[str, object]:
     nearest = _nearest(near)
     found |= {"achieved_percent": near[nearest], "nearest_roof": RESOURCES[nearest]}
     # Far from the roofs that are known, a kernel may still be near another.
-    whole = "dram" in near and bool(near.keys() & {"sm", "fp32", "fp64", "tensor"})
+    whole = bool(near.keys() & {"dram", "memory"}) and bool(near.keys() & {"sm", "fp32", "fp64", "tensor"})
     if near[nearest] >= LATENCY_PERCENT or whole:
         found["bound"] = nearest if near[nearest] >= LATENCY_PERCENT else "latency"
         found["limiter"] = _limiter(row | found)
