@@ -4,6 +4,7 @@ import pytest
 from transformer_counts import check_counts, check_products, sizes
 
 from gpuledger.errors import InputError
+from gpuledger.models.deployment.memory import memory_bytes
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
 
 
@@ -103,3 +104,14 @@ def test_the_whole_checkpoint_has_towers_that_are_not_read(config):
 def test_what_is_not_modelled_is_refused(config, change, problem):
     with pytest.raises(InputError, match=problem):
         read_model(config(E4B | change))
+
+
+def test_embeddings_of_layers_are_split_like_the_vocabulary(config):
+    model, step = read_model(config(E4B)), decode(1, 1)
+    one, two = (
+        memory_bytes(model, split, None, step, kernels(model, step, split)).loc[0, "weight_bytes"]
+        for split in (Parallel(), Parallel(2))
+    )
+    # Of both tables, and of the rest all but projections that each device has.
+    saved = (262144 * 35 * 256 + 262400 * 2048) * 2 // 2
+    assert saved < one - two < one // 2

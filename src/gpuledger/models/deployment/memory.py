@@ -183,6 +183,9 @@ def memory_rows(
     return pd.concat([table, pd.DataFrame([whole])], ignore_index=True)
 
 
+_VOCABULARIES = ("embedding", "per_layer_embedding", "lm_head")
+
+
 def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, stage: int, numbers: range) -> int:
     precision = given or model.precision
 
@@ -196,8 +199,8 @@ def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, sta
 
     first, last = stage == 0, stage == parallel.pipeline - 1
     tables = [
-        # The vocabulary is split, learned positions are not.
-        replace(table, split="columns", units=model.vocab) if table.outputs == model.vocab else table
+        # Vocabularies are split, learned positions and what follows a table are not.
+        replace(table, split="columns", units=table.outputs) if table.kernel in _VOCABULARIES else table
         for table in model.embeddings
     ]
     kept = [table for table in tables if (last if table.kernel == "lm_head" else first)]
