@@ -159,6 +159,11 @@ _TORCH_TABLE = """-------------------------  ------------  ------------  -------
 Self CPU time total: 1s
 Self CUDA time total: 7.500ms
 """
+_REPORT = """{"engine": {"model": "Qwen/Qwen3-8B", "kv_cache_dtype": "FP8", "quantization": "NVFP4"},
+"world_info": {"tp_size": 2, "pp_size": 1, "ep_size": -1, "max_batch_size": 64},
+"request_info": {"num_requests": 512, "avg_num_concurrent_requests": 31.9, "avg_input_length": 1024.0,
+ "avg_output_length": 511.5}, "performance": {"request_throughput_req_s": 8.5},
+"streaming_metrics": {"avg_ttft_ms": 90.0, "tpot_percentiles": {"p50": 8.25}, "ttft_percentiles": {"p50": 80.0}}}"""
 _SERVED = """Namespace(num_prompts=400, max_concurrency=50, model='Qwen/Qwen3-8B', request_rate=inf)
 ============ Serving Benchmark Result ============
 Successful requests:                     400
@@ -177,6 +182,7 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "nvprof text", written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
     yield "nvprof trace as text", written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
     yield "torch.profiler's table", written(folder / "torch.txt", _TORCH_TABLE), read_timeline
+    yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
     yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline

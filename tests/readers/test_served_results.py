@@ -1,13 +1,15 @@
 """Results of benchmarks of a server: what vLLM's and SGLang's programs write, and damaged ones in one line."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from own_cases import refused
-from served_runs import INFERENCEX, PRINTED, SGLANG, VLLM, written
+from served_runs import INFERENCEX, PRINTED, SGLANG, TRTLLM, VLLM, written
 
+from gpuledger.cli.recognise import recognise
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.served_results import read_served
 
@@ -39,6 +41,36 @@ def test_sglang_says_how_the_server_was_started(tmp_path):
     assert (run.tensor, run.replicas, run.copies, run.expert) == (1, 8, 1, 8), "eight replicas of the attention"
     drafting = SGLANG["server_info"] | {"speculative_algorithm": "EAGLE"}
     assert one(tmp_path, SGLANG, server_info=drafting).speculative
+
+
+def test_trtllm_bench_reports_the_server_and_medians(tmp_path):
+    run = one(tmp_path, TRTLLM)
+    assert (run.engine, run.model, run.quantised) == ("trtllm", "meta-llama/Llama-3.1-8B-Instruct", "fp8")
+    assert (run.cache, run.tensor, run.pipeline, run.expert, run.copies) == ("fp8", 2, 1, 1, 1)
+    assert (run.input_tokens, run.output_tokens, run.prompts, run.in_flight) == (1024, 512, 512, 32)
+    assert (run.ttft_s, run.tpot_s, run.speculative) == (0.08, 0.00825, False)
+    # More requests than places in the batch: the first token waited for one.
+    run = one(tmp_path, TRTLLM, request_info=TRTLLM["request_info"] | {"avg_num_concurrent_requests": 200.4})
+    assert run.in_flight == 64 and math.isnan(run.ttft_s)
+    older = {"avg_tpot_ms": 8.4, "avg_ttft_ms": 90.0}
+    assert one(tmp_path, TRTLLM, streaming_metrics=older).tpot_s == pytest.approx(0.0084)
+    assert one(tmp_path, TRTLLM, decoding_stats={"mode": "MTP"}).speculative
+    (found,) = recognise(written(tmp_path, TRTLLM))
+    assert found.cases["serving_time"]["results"][0]["engine"] == "trtllm"
+
+
+@pytest.mark.parametrize(
+    ("group", "change", "words"),
+    [
+        ("streaming_metrics", None, ("streaming_metrics", "run trtllm-bench with --streaming")),
+        ("request_info", {"num_requests": "many"}, ("num_requests", "'many' is not a number that a report has")),
+        ("world_info", {"max_batch_size": None}, ("max_batch_size", "'None' is not a number")),
+        ("world_info", {"tp_size": [2]}, ("tp_size", "is not a number of GPUs")),
+    ],
+)
+def test_a_report_that_lacks_something_is_one_line(tmp_path, group, change, words):
+    with refused("result.json", *words):
+        one(tmp_path, TRTLLM, **{group: change and TRTLLM[group] | change})
 
 
 def test_requests_in_flight_are_the_limit_or_follow_from_littles_law(tmp_path):

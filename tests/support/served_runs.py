@@ -47,6 +47,25 @@ INFERENCEX = {
     **{"tput_per_gpu": 1900.0, "output_tput_per_gpu": 950.0, "mean_ttft": 0.2, "median_ttft": 0.18},
     **{"mean_tpot": 0.0081, "median_tpot": 0.008, "median_intvty": 125.0},
 }
+#: As trtllm-bench reports a run, in its main parts.
+TRTLLM = {
+    "engine": {
+        **{"model": "meta-llama/Llama-3.1-8B-Instruct", "model_path": "None", "version": "1.2.0", "backend": "Pytorch"},
+        **{"dtype": "bfloat16", "kv_cache_dtype": "FP8", "quantization": "FP8"},
+    },
+    "machine": {"name": "NVIDIA H100 80GB HBM3", "memory.total": 79.1, "clocks.mem": 2.619},
+    "world_info": {"tp_size": 2, "pp_size": 1, "ep_size": -1, "world_size": 2, "max_batch_size": 64},
+    "request_info": {
+        **{"num_requests": 512, "avg_num_concurrent_requests": 31.9, "avg_input_length": 1024.0},
+        "avg_output_length": 511.5,
+    },
+    "performance": {"total_latency_ms": 6e4, "request_throughput_req_s": 8.5, "system_output_throughput_tok_s": 4369.0},
+    "streaming_metrics": {
+        **{"token_output_speed_tok_s": 120.0, "avg_ttft_ms": 90.0, "avg_tpot_ms": 8.4},
+        **{"tpot_percentiles": {"p50": 8.25, "average": 8.4}, "ttft_percentiles": {"p50": 80.0, "average": 90.0}},
+    },
+    "dataset": {"isl_stats": {"minimum": 1024}},
+}
 
 
 def written(tmp_path, *entries, name="result.json", **change):

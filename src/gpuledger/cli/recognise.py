@@ -33,7 +33,8 @@ _NSYS_TEXT = re.compile(r"^ ?\*\* .+ \(\w+\):\s*$", re.MULTILINE)
 _SERVED = re.compile(
     rb'\A[\xef\xbb\xbf\s]*\[?\s*\{(?:(?=[\s\S]*"request_rate"\s*:)(?=[\s\S]*"max_concurrency"\s*:)'
     rb'|(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms")'
-    rb'|(?=[^{}]*"(?:hw|hardware)"\s*:)(?=[^{}]*"conc"\s*:))'
+    rb'|(?=[^{}]*"(?:hw|hardware)"\s*:)(?=[^{}]*"conc"\s*:)'
+    rb'|(?=[\s\S]*"request_throughput_req_s"\s*:))'
 )
 
 

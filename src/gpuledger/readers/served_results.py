@@ -1,5 +1,5 @@
 """Results of server benchmarks: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or what they print;
-and rows of InferenceX, which also describe the server.
+and rows of InferenceX and reports of ``trtllm-bench``, which also describe the server.
 
 Both programs print the same summary and write one object per run, with the same names for totals and times in
 milliseconds, but nothing about the GPU. About the server, vLLM writes only what ``--metadata KEY=VALUE`` adds; newer
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError, InputWarning, visible
+from gpuledger.readers import trtllm_bench
 from gpuledger.readers.inferencex import as_result, flat, is_row
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
@@ -26,7 +27,9 @@ MOST_RUNS = 10_000
 #: Times longer than a day (ms) and more tokens than this are no measurement.
 _MOST = {"ms": 86_400_000.0, "tokens": 2.0**40}
 #: What tells a result: totals that all versions of both programs write, or rates and times of InferenceX.
-MARK = re.compile(r'"(?:(?:request|output)_throughput|tput_per_gpu|(?:median|mean)_tpot|scenario_type)"\s*:')
+MARK = re.compile(
+    r'"(?:(?:request|output)_throughput|request_throughput_req_s|tput_per_gpu|(?:median|mean)_tpot|scenario_type)"\s*:'
+)
 #: The line above a printed summary, and what its lines and those before it are in a file.
 TITLE = re.compile(r"^=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
 _PRINTED = {
@@ -110,8 +113,8 @@ def read_served(path: Path) -> list[ServedRun]:
     else:
         runs = list(_read(path, refused))
     if not runs:
-        problem = "no result of vllm bench serve, sglang.bench_serving or InferenceX"
-        remedy = "give what --save-result or --output-file wrote, or the summary that was printed"
+        problem = "no result of vllm bench serve, sglang.bench_serving, trtllm-bench or InferenceX"
+        remedy = "give what --save-result, --output-file or --report_json wrote, or the summary that was printed"
         raise refused[0] if refused else InputError(path, "", problem, remedy)
     count = len(refused) + len(runs)
     reasons: dict[str, list[InputError]] = {}
@@ -163,7 +166,9 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
     for at, entry in entries:
         entry = flat(entry) if isinstance(entry, dict) else entry
-        if isinstance(entry, dict) and ({"request_throughput", "output_throughput"} & entry.keys() or is_row(entry)):
+        if isinstance(entry, dict) and (
+            {"request_throughput", "output_throughput"} & entry.keys() or is_row(entry) or trtllm_bench.is_report(entry)
+        ):
             yield 0 if one else at, entry
 
 
@@ -197,7 +202,11 @@ class _Entry:
         self.gpu = (
             re.split(r"[-_]", str(values["hw"]).strip().removeprefix("cluster:"))[0] or "?" if is_row(values) else ""
         )
-        self.values = as_result(values, path.name, self.refuse) if self.gpu else values
+        if self.gpu:
+            values = as_result(values, path.name, self.refuse)
+        elif trtllm_bench.is_report(values):
+            values = trtllm_bench.as_result(values, self.refuse)
+        self.values = values
         told = self.values.get("server_info")
         self.server = told if isinstance(told, Mapping) else {}
 
