@@ -54,7 +54,7 @@ class PowerConstants:
 #: Where fits start, halved until few kernels are at the limit, and the bounds within which a constant has its meaning;
 #: `most_w` by the GPU's limit.
 START = PowerConstants(300.0, 100.0, np.nan, **dict.fromkeys(FLOP_CONSTANTS.values(), 1.0))
-BOUNDS = {
+RANGES = {
     "static_w": (1.0, 5000.0),
     "dram_pj_per_byte": (1.0, 10000.0),
     **dict.fromkeys(FLOP_CONSTANTS.values(), (0.01, 1000.0)),
@@ -123,12 +123,12 @@ def fit_power(
     flop_per_s, bytes_per_s, products, measured_w = (of[told] for of in (flop_per_s, bytes_per_s, products, measured_w))
     if min((measured_w < AT_LIMIT * limit_w).sum(), (bytes_per_s > 0).sum()) < LEAST_READINGS:
         raise ValueError(f"a fit needs at least {LEAST_READINGS} readings below the limit, of kernels that move bytes")
-    bounds = {name: of for name, of in BOUNDS.items() if name not in missing}
+    bounds = {name: of for name, of in RANGES.items() if name not in missing}
     if measured_w.max() > _MOST_SHARE[0] * limit_w:  # otherwise nothing tells
         bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
     start = replace(START, most_w=limit_w)
     while (power_w(start, flop_per_s, bytes_per_s, products) >= limit_w).mean() > _CAPPED:
-        start = replace(start, **{name: getattr(start, name) / 2 for name in BOUNDS})
+        start = replace(start, **{name: getattr(start, name) / 2 for name in RANGES})
     found = fit_law(
         lambda tried: power_w(tried, flop_per_s, bytes_per_s, products), start, bounds, measured_w, relative=True
     )

@@ -62,7 +62,7 @@ def test_a_kernel_of_another_generation_does_not_stand_in_for_ones_own():
 def test_the_kind_of_memory_is_guessed_by_the_sm_where_a_table_does_not_say():
     """By what NVIDIA's GPUs since 2020 have; the guess is wrong for older ones and other makers'."""
     for gpu in read_gpus().values():
-        if gpu.memory and gpu.name not in ("v100-sxm2", "v100-pcie", "mi300x", "b60"):
+        if gpu.memory and not gpu.architecture.startswith(("volta", "cdna", "xe")):
             assert stacked(dataclasses.replace(gpu, memory="")) == stacked(gpu), gpu.name
     assert not stacked(dataclasses.replace(find_gpu("a100"), memory="gddr6"))
     assert stacked(dataclasses.replace(find_gpu("a100"), memory="", shared_memory_bytes_per_sm=math.nan))
@@ -108,7 +108,14 @@ def test_few_gpus_with_a_link_for_each_of_the_others_use_few_links():
 
 
 def test_architectures_without_measurements_are_known():
-    assert {gpu.name for gpu in read_gpus().values() if not known(gpu)} == {"b60", "mi300x", "nvl-ax", "jgs"}
+    assert {gpu.name for gpu in read_gpus().values() if not known(gpu)} == {
+        "b60",
+        "mi300x",
+        "mi325x",
+        "mi355x",
+        "nvl-ax",
+        "jgs",
+    }
 
 
 def test_an_intel_gpus_constants_are_its_own_and_those_of_its_architecture():

@@ -24,7 +24,7 @@ class Waves:
 
 
 START = Waves(1e-6, 3e-6, 1e-7, 1e-7)
-BOUNDS = dict.fromkeys(("launch_s", "host_s", "wave_s", "never_s"), (1e-9, 1e-3))
+RANGES = dict.fromkeys(("launch_s", "host_s", "wave_s", "never_s"), (1e-9, 1e-3))
 BLOCKS = 2.0 ** np.random.default_rng(3).uniform(0, 12, 60)
 
 
@@ -36,14 +36,14 @@ def test_last_bits_do_not_change_a_constant(seed, spread, relative):
     def other_processor(constants):
         return constants.times(BLOCKS) * (1 + np.finfo(float).eps * rng.integers(-1, 2, 60))
 
-    found = fit_law(lambda constants: constants.times(BLOCKS), START, BOUNDS, measured, relative)
-    assert fit_law(other_processor, START, BOUNDS, measured, relative) == found
+    found = fit_law(lambda constants: constants.times(BLOCKS), START, RANGES, measured, relative)
+    assert fit_law(other_processor, START, RANGES, measured, relative) == found
     assert found.never_s == START.never_s
 
 
 def test_a_fit_finds_what_made_the_times():
     true = Waves(2e-6, 0.0, 3e-7, 0.0)
-    bounds = {name: BOUNDS[name] for name in ("launch_s", "wave_s")}
+    bounds = {name: RANGES[name] for name in ("launch_s", "wave_s")}
     start = Waves(9e-6, 0.0, 1e-8, 0.0)
     found = fit_law(lambda constants: constants.times(BLOCKS), start, bounds, true.times(BLOCKS))
     assert astuple(found) == pytest.approx(astuple(true), rel=2e-3)

@@ -13,7 +13,7 @@ from gpuledger.models.time_model import choice, decode_splits, prefill_tiles
 from gpuledger.models.time_model.collectives import START as LINK_START
 from gpuledger.models.time_model.collectives import CollectiveConstants, bounds_of, collective_terms, sent_bytes, starts
 from gpuledger.models.time_model.constants import ENGINES, KINDS, TABLE, read_table, transferred, unseen_constants
-from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
+from gpuledger.models.time_model.decode_law import RANGES as DECODE_RANGES
 from gpuledger.models.time_model.decode_law import START as DECODE_START
 from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
 from gpuledger.models.time_model.fit_law import fit_law
@@ -460,7 +460,7 @@ def test_a_fit_finds_the_constants_that_made_the_times():
     true = DecodeConstants(7e-6, 1.5e-6, 12.0, 0.8, 3e-6, 1e-6, 1e-7)
     times = decode_terms(A100, true, shapes)["time_s"]
     found = fit_law(
-        lambda constants: decode_terms(A100, constants, shapes)["time_s"], DECODE_START, DECODE_BOUNDS, times
+        lambda constants: decode_terms(A100, constants, shapes)["time_s"], DECODE_START, DECODE_RANGES, times
     )
     assert dataclasses.astuple(found)[:7] == pytest.approx(dataclasses.astuple(true)[:7], rel=0.02)
 

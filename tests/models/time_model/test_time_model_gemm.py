@@ -24,7 +24,7 @@ from gpuledger.models.time_model import (
 from gpuledger.models.time_model.constants import NAMES, read_constants, read_table
 from gpuledger.models.time_model.dispatch import ANY, candidates, dispatch_of
 from gpuledger.models.time_model.dispatch import NAMES as DISPATCHES
-from gpuledger.models.time_model.fit import BOUNDS as FIT_BOUNDS
+from gpuledger.models.time_model.fit import RANGES as FIT_RANGES
 from gpuledger.models.time_model.fit import START
 from gpuledger.models.time_model.fit_law import LATTICE, SLOPE
 from gpuledger.models.time_model.gemm import BOUNDS, FittedTimes
@@ -184,7 +184,7 @@ def test_tiles_that_were_close_are_enough_for_neighbouring_constants(seed, gpu, 
     random = np.random.default_rng(seed)
     sizes = [np.unique(np.rint(2 ** random.uniform(0, 15, 5))).astype(int) for _ in range(3)]
     m, n, k = (grid.reshape(-1) for grid in np.meshgrid(*sizes))
-    values = {name: np.exp(random.uniform(*np.log(bounds))) for name, bounds in FIT_BOUNDS.items()}
+    values = {name: np.exp(random.uniform(*np.log(bounds))) for name, bounds in FIT_RANGES.items()}
     constants = dataclasses.replace(START, dispatch=dispatch, **values)
     times = FittedTimes(gpu, m, n, k, 1, precision)
     assert (times(constants) == gemm_time_s(gpu, constants, m, n, k, 1, precision)).all()

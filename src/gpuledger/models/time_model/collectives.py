@@ -60,7 +60,7 @@ class CollectiveConstants:
 
 
 START = CollectiveConstants(3e-6, 0.1, 8e-6, 0.4, 2e-5, 0.8, 1e-6)
-BOUNDS = {
+RANGES = {
     "short_s": (1e-7, 1e-3),
     "short_share": (0.005, 1.5),
     "middle_s": (1e-7, 1e-3),
@@ -105,7 +105,7 @@ def starts(constants: CollectiveConstants, kernel: str, shortest_s: float) -> li
 
 def bounds_of(constants: CollectiveConstants) -> dict[str, tuple[float, float]]:
     """Return the bounds of all constants that a fit from such a start has."""
-    return BOUNDS | ({"host_s": _HOST} if constants.host_s else {})
+    return RANGES | ({"host_s": _HOST} if constants.host_s else {})
 
 
 def sent_bytes(operation: str, message_bytes: np.ndarray, devices: np.ndarray) -> np.ndarray:

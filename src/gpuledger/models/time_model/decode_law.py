@@ -96,7 +96,7 @@ class DecodeConstants:
 
 #: Where fits start, and the bounds within which a constant has its meaning.
 START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6, 1e-6, 1e-7, step_s=1e-7)
-BOUNDS = {
+RANGES = {
     "launch_s": (1e-6, 5e-4),
     "block_s": (1e-8, 1e-4),
     "cache_bytes_per_clock": (0.5, 200.0),
@@ -113,7 +113,7 @@ _SINGLE = {
     "single_combine_s": (4e-6, 1e-8, 1e-4),
 }
 _MERGED = {"split_s": (1e-7, 1e-10, 1e-5)}
-_HIDDEN = {"several_s": (1e-8, *BOUNDS["several_s"])}
+_HIDDEN = {"several_s": (1e-8, *RANGES["several_s"])}
 _LATENT = {"split_s": (1e-10, 1e-5), "cache_bytes_per_clock": (0.5, 1000.0)}
 _EXTRA = {
     _ORDERED: _MERGED | {"single_s": _SINGLE["single_s"]},
@@ -130,11 +130,11 @@ def started(constants: DecodeConstants) -> tuple[DecodeConstants, dict[str, tupl
     """Return where a fit starts, and the bounds of all constants that such a kernel has."""
     if constants.pattern in decode_latent.STARTS:
         values = decode_latent.STARTS[constants.pattern]
-        start = replace(constants, **dict.fromkeys(BOUNDS, 0.0))
-        bounds = {name: (BOUNDS | _LATENT)[name] for name in values}
+        start = replace(constants, **dict.fromkeys(RANGES, 0.0))
+        bounds = {name: (RANGES | _LATENT)[name] for name in values}
         return replace(start, packing="always", **values), bounds
     own = _SINGLE if _ruled(constants) else _EXTRA.get(constants.pattern, {})
-    return with_own(constants, BOUNDS, own)
+    return with_own(constants, RANGES, own)
 
 
 def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

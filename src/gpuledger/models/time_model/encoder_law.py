@@ -50,7 +50,7 @@ class EncoderConstants:
 
 #: Where fits start, and the bounds within which a constant has its meaning.
 START = EncoderConstants(8e-6, 1e-6, 0.6, 40.0, 0.7, 0.8)
-BOUNDS = {
+RANGES = {
     "launch_s": (1e-6, 1e-4),
     "block_s": (1e-8, 1e-4),
     "tensor_share": (0.01, 1.0),
@@ -71,7 +71,7 @@ def starts(of: list[EncoderConstants], kernel: str) -> list[EncoderConstants]:
 
 def started(constants: EncoderConstants) -> tuple[EncoderConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that such a kernel has."""
-    return with_own(constants, BOUNDS, _EXTRA.get(constants.pattern, {}))
+    return with_own(constants, RANGES, _EXTRA.get(constants.pattern, {}))
 
 
 def encoder_terms(gpu: Gpu, constants: EncoderConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from gpuledger.readers.gpus import Gpu
 HOST_BOUND_S = 4e-5
 #: Where a fit starts, and the bounds within which a constant has its meaning.
 START = Constants(2.6e-6, 0.85, 0.95, 40.0, 1e-7, throttled=0.2)
-BOUNDS = {
+RANGES = {
     "launch_s": (5e-7, HOST_BOUND_S),
     "dram_share": (0.1, 1.0),
     "tensor_share": (0.1, 1.0),
@@ -113,10 +113,10 @@ def fit_constants(
     turns = np.broadcast_to(weights_in_turn, m.shape)
     # L2 holds a single copy of the weights, unless they are large: then the first bytes are too little to tell.
     idle |= {"first_s"} if (turns == 1).all() else set()
-    bounds = {name: BOUNDS[name] for name in NAMES if name not in idle}
+    bounds = {name: RANGES[name] for name in NAMES if name not in idle}
     start = dataclasses.replace(
         START,
-        launch_s=6e-6 if host_bound else float(np.clip(shortest, *BOUNDS["launch_s"])),
+        launch_s=6e-6 if host_bound else float(np.clip(shortest, *RANGES["launch_s"])),
         host_s=float(np.quantile(time_s, 0.05)) if host_bound else 0.0,
         conversion_bytes=10.0 if converted else 0.0,
         conversion_row_s=1e-7 if converted else 0.0,

@@ -18,7 +18,7 @@ from gpuledger.readers.gpus import Gpu
 
 #: Where fits start, and the bounds within which a constant has its meaning.
 START = ProductConstants(4e-6, 0.8, 0.7, 60.0, 4e-7)
-BOUNDS = {
+RANGES = {
     "launch_s": (1e-6, 1e-4),
     "dram_share": (0.1, 1.0),
     "tensor_share": (0.02, 1.0),
@@ -33,7 +33,7 @@ _CONVERSION = {"conversion_bytes": (3.0, 0.1, 100.0), "conversion_row_s": (1e-8,
 
 def started(constants: ProductConstants, precision: str) -> tuple[ProductConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that products in a precision have."""
-    return with_own(constants, BOUNDS, _CONVERSION if precision == "fp8" else {})
+    return with_own(constants, RANGES, _CONVERSION if precision == "fp8" else {})
 
 
 def product_terms(

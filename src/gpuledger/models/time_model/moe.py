@@ -135,7 +135,7 @@ _TRITON = _WAITING | {
     "unaligned_factor": (1.0, 1.0, 100.0),
 }
 START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, router_s=2e-8, expert_s=2e-8, block_s=1e-7)
-BOUNDS = {
+RANGES = {
     "launch_s": (2e-6, 1e-3),
     "router_s": (1e-12, 1e-6),
     "expert_s": (1e-12, 1e-6),
@@ -153,7 +153,7 @@ def started(constants: MoeConstants, kernel: str) -> tuple[MoeConstants, dict[st
     own = _TRITON if constants.tiles in TRITON_RULES else {} if "marlin" in kernel else _WAITING
     # CUTLASS's products read rows that another kernel has brought into order.
     own = own | _FILLING if constants.tiles in _GATHERING and "cutlass" not in kernel else own
-    return with_own(constants, BOUNDS, own)
+    return with_own(constants, RANGES, own)
 
 
 def element_bytes(dtypes: pd.Series) -> tuple[np.ndarray, np.ndarray]:

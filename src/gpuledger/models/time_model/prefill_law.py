@@ -72,7 +72,7 @@ class PrefillConstants:
 
 #: Where fits start, and the bounds within which a constant has its meaning.
 START = PrefillConstants(8e-6, 1e-6, 0.7, 16.0, 0.7, overlap=1.5, copy_factor=2.0, row_s=1e-7)
-BOUNDS = {
+RANGES = {
     "launch_s": (1e-6, 5e-4),
     "block_s": (1e-8, 1e-4),
     "tensor_share": (0.01, 1.0),
@@ -92,7 +92,7 @@ def started(
     constants: PrefillConstants, kernel: str, head_dims: np.ndarray
 ) -> tuple[PrefillConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that heads of these sizes tell of such a kernel."""
-    bounds = dict(BOUNDS)
+    bounds = dict(RANGES)
     for name, least in (("wide_factor", _HEAD), ("widest_factor", _WIDE)):
         if len(np.unique(np.maximum(head_dims, least))) == 1:
             del bounds[name]

@@ -42,7 +42,7 @@ class QuantiseConstants:
 
 #: Where fits start, and the bounds within which a constant has its meaning.
 START = QuantiseConstants(2e-6, 5e-8, 1e-8, 2e-7, 20.0, 4.0)
-BOUNDS = {
+RANGES = {
     "launch_s": (5e-7, 1e-4),
     "row_s": (1e-11, 1e-5),
     "long_row_s": (1e-11, 1e-5),

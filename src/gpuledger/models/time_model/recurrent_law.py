@@ -97,9 +97,9 @@ CONVOLUTION_START = ConvolutionConstants(2e-6, 0.8, 20.0, 0.7, 1e-7, 1e-8)
 UPDATE_START = UpdateConstants(4e-6, 0.8, 20.0, 0.7)
 CHUNKED_START = ChunkedConstants(1e-5, 0.8, 20.0, 0.5, 1e-7, 3e-6, 1e-6, 1e-5, 4.0)
 _MEMORY = {"launch_s": (5e-7, 1e-3), "dram_share": (0.05, 1.0), "stream_bytes_per_clock": (1.0, 200.0)}
-CONVOLUTION_BOUNDS = _MEMORY | {"live_factor": (0.1, 2.0), "step_s": (1e-10, 1e-5), "block_s": (1e-10, 1e-4)}
-UPDATE_BOUNDS = _MEMORY | {"live_factor": (0.1, 2.0)}
-CHUNKED_BOUNDS = _MEMORY | {
+CONVOLUTION_RANGES = _MEMORY | {"live_factor": (0.1, 2.0), "step_s": (1e-10, 1e-5), "block_s": (1e-10, 1e-4)}
+UPDATE_RANGES = _MEMORY | {"live_factor": (0.1, 2.0)}
+CHUNKED_RANGES = _MEMORY | {
     "live_factor": (0.01, 1.0),
     "row_s": (1e-10, 1e-5),
     "block_s": (1e-8, 1e-3),
@@ -113,7 +113,7 @@ _STEP = {"step_s": (5e-7, 1e-10, 1e-4)}
 
 def started(constants: UpdateConstants, tokens: np.ndarray) -> tuple[UpdateConstants, dict[str, tuple[float, float]]]:
     """Return where the fit of a state update starts, and the bounds of the constants that its shapes tell of."""
-    return with_own(constants, UPDATE_BOUNDS, {} if (tokens == 1).all() else _STEP)
+    return with_own(constants, UPDATE_RANGES, {} if (tokens == 1).all() else _STEP)
 
 
 def _memory_s(

@@ -54,7 +54,7 @@ STARTS = {
     "scores": SparseConstants(3e-6, 1e-6, 0.5, 0.0, 0.0, 0.1),
     "top-k": SparseConstants(3e-6, 2e-6, 0.0, 7.0),
 }
-BOUNDS = {
+RANGES = {
     "launch_s": (5e-7, 1e-4),
     "block_s": (1e-8, 3e-5),
     "tensor_share": (0.02, 1.0),
@@ -98,7 +98,7 @@ def starts(operation: str) -> list[SparseConstants]:
 def bounds_of(operation: str) -> dict[str, tuple[float, float]]:
     """Return the bounds of the constants that an operation has."""
     start = start_of(operation)
-    return {name: bounds for name, bounds in BOUNDS.items() if getattr(start, name)}
+    return {name: bounds for name, bounds in RANGES.items() if getattr(start, name)}
 
 
 def sparse_terms(
