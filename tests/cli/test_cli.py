@@ -440,6 +440,44 @@ def test_profile_of_a_timeline_sums_the_launches_of_each_kernel(tmp_path):
         run("profile", tmp_path / "t.json", "--baseline", tmp_path / "r.csv")
 
 
+@pytest.mark.parametrize(
+    ("times", "device", "words", "others"),
+    [
+        # Equal up to the order in which they are added.
+        (((30.3, 10.1), (10.1, 30.3)), 0, "device 0, one of 2 GPUs with equal kernel time", "the other take 40.4 µs"),
+        (((30, 10), (10, 60)), 1, "device 1, which has most kernel time of 2 GPUs", "the other take 40.0 µs"),
+        (
+            ((1, 1), (10, 60), (60, 10)),
+            1,
+            "device 1, one of 2 with most kernel time of 3 GPUs",
+            "others take 2.00 µs to 70.0 µs",
+        ),
+    ],
+)
+def test_profile_of_several_gpus_is_of_one_in_all_it_says(tmp_path, times, device, words, others):
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": 100 * at, "dur": time, "args": {"stream": 7, "device": gpu}}
+        for gpu, pair in enumerate(times)
+        for at, (name, time) in enumerate(zip(("gemm", "norm"), pair, strict=True))
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    total_s = 1e-6 * sum(times[device])
+    done = script("profile", str(path), "--json")
+    assert done.stderr == f"gpuledger: {path}: kernels of several GPUs; only those of {words}, are analysed\n"
+    found = json.loads(done.stdout)
+    assert (found["device"], found["launches"], found["time_s"]) == (device, 2, pytest.approx(total_s))
+    assert [each["device"] for each in found["gpus"]] == list(range(len(times)))
+    assert [each["kernel_time_s"] for each in found["gpus"]] == pytest.approx([1e-6 * sum(pair) for pair in times])
+    assert found["step"]["kernel_time_s"] == pytest.approx(total_s)
+    assert sum(row["time_s"] for row in found["kernels"]) == pytest.approx(total_s)
+    assert sum(row["share_percent"] for row in found["kernels"]) == pytest.approx(100)
+    said = " ".join(script("profile", str(path)).stdout.split())  # lines are wrapped
+    assert re.match(rf"2 launches of 2 kernels take [\d.]+ µs on device {device} \(.*, all that it ran\) ", said)
+    assert f"Shown is {words}; kernels of {others}. kernel launches " in said
+    assert f"launches of 2 kernels on {len(times)} GPUs" in run("inspect", path)
+
+
 def test_profile_of_a_timeline_and_a_baseline_says_what_changed(tmp_path):
     for name, gemm in (("before.json", 30.0), ("after.json", 12.0)):
         recording = Recording()
