@@ -188,6 +188,9 @@ def _explain(error: ValidationError) -> tuple[str, str]:
     rule, wanted = error.validator, error.validator_value
     if alternatives := _sets_of_keys(error):
         return _explain_sets(error, alternatives)
+    if error.instance is None:
+        # What a draft leaves to the user.
+        return "there is no value (null)", f"fill it in: {error.schema.get('description', 'it is required')}"
     if rule == "additionalProperties":
         known = error.schema.get("properties", {})
         unknown = sorted(set(error.instance) - set(known))

@@ -440,6 +440,44 @@ def test_profile_of_a_timeline_sums_the_launches_of_each_kernel(tmp_path):
         run("profile", tmp_path / "t.json", "--baseline", tmp_path / "r.csv")
 
 
+@pytest.mark.parametrize(
+    ("times", "device", "words", "others"),
+    [
+        # Equal up to the order in which they are added.
+        (((30.3, 10.1), (10.1, 30.3)), 0, "device 0, one of 2 GPUs with equal kernel time", "the other take 40.4 µs"),
+        (((30, 10), (10, 60)), 1, "device 1, which has most kernel time of 2 GPUs", "the other take 40.0 µs"),
+        (
+            ((1, 1), (10, 60), (60, 10)),
+            1,
+            "device 1, one of 2 with most kernel time of 3 GPUs",
+            "others take 2.00 µs to 70.0 µs",
+        ),
+    ],
+)
+def test_profile_of_several_gpus_is_of_one_in_all_it_says(tmp_path, times, device, words, others):
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": 100 * at, "dur": time, "args": {"stream": 7, "device": gpu}}
+        for gpu, pair in enumerate(times)
+        for at, (name, time) in enumerate(zip(("gemm", "norm"), pair, strict=True))
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    total_s = 1e-6 * sum(times[device])
+    done = script("profile", str(path), "--json")
+    assert done.stderr == f"gpuledger: {path}: kernels of several GPUs; only those of {words}, are analysed\n"
+    found = json.loads(done.stdout)
+    assert (found["device"], found["launches"], found["time_s"]) == (device, 2, pytest.approx(total_s))
+    assert [each["device"] for each in found["gpus"]] == list(range(len(times)))
+    assert [each["kernel_time_s"] for each in found["gpus"]] == pytest.approx([1e-6 * sum(pair) for pair in times])
+    assert found["step"]["kernel_time_s"] == pytest.approx(total_s)
+    assert sum(row["time_s"] for row in found["kernels"]) == pytest.approx(total_s)
+    assert sum(row["share_percent"] for row in found["kernels"]) == pytest.approx(100)
+    said = " ".join(script("profile", str(path)).stdout.split())  # lines are wrapped
+    assert re.match(rf"2 launches of 2 kernels take [\d.]+ µs on device {device} \(.*, all that it ran\) ", said)
+    assert f"Shown is {words}; kernels of {others}. kernel launches " in said
+    assert f"launches of 2 kernels on {len(times)} GPUs" in run("inspect", path)
+
+
 def test_profile_of_a_timeline_and_a_baseline_says_what_changed(tmp_path):
     for name, gemm in (("before.json", 30.0), ("after.json", 12.0)):
         recording = Recording()
@@ -585,6 +623,53 @@ def test_new_dataset_says_which_unit_it_takes_and_what_it_needs(tmp_path):
     assert refused[1].endswith("no case can be made of its files; see above, and gpuledger inspect FOLDER")
     said = script("new-dataset", str(tmp_path), "--gpu", "l40s").stderr.splitlines()
     assert said == ["look at gemm.csv: its times are taken to be in ms; correct unit: if they are not", WRITE]
+
+
+def test_new_dataset_leaves_to_the_user_what_no_file_says(tmp_path):
+    """A result of vLLM does not say over how many GPUs the model was split; that costs no other file its case."""
+    folder = tmp_path / "traces/mine"
+    (folder / "deep").mkdir(parents=True)
+    served = {"backend": "vllm", "model_id": "Qwen/Qwen3-8B", "request_rate": "inf", "max_concurrency": 8}
+    served |= {"completed": 8, "total_input_tokens": 800, "total_output_tokens": 80, "request_throughput": 1.0}
+    served |= {"mean_ttft_ms": 50.0, "mean_tpot_ms": 9.0, "median_tpot_ms": 9.0, "duration": 8.0}
+    (folder / "deep/vllm.json").write_text(json.dumps(served))
+    done = script("new-dataset", str(folder), "--gpu", "l40s")
+    key = "studies.serving_time.vllm.results.0.parallel.tensor"
+    assert done.returncode == 0 and done.stderr.splitlines() == [
+        WRITE,
+        f"fill in {key}: the file does not say it",
+        "next, when that is filled in: snakemake --cores 4 results/mine/serving_time/vllm/notebook.html",
+    ]
+    assert "          tensor: null  # fill it in\n" in (folder / "dataset.yaml").read_text()
+    problem = inspect(folder, status=1)[0]["problems"][0]
+    assert problem == f"key {key}: there is no value (null); fill it in: number of devices"
+    (folder / "dataset.yaml").unlink()
+    (folder / "whole.json").write_text(json.dumps(served | {"tensor_parallel_size": 2}))
+    (folder / "z.csv").write_text(ncu(["k"]))
+    (folder / "too_many.json").write_text(json.dumps(served | {"tensor_parallel_size": 4096}))
+    lines = script("new-dataset", str(folder), "--gpu", "l40s").stderr.splitlines()
+    assert lines[0].startswith("left out too_many.json of serving_time: key results.0.parallel.tensor: 4096 is greater")
+    assert lines[-1].startswith("next, for example: ") and len(lines) == 4
+    text = (folder / "dataset.yaml").read_text()
+    (folder / "dataset.yaml").write_text(text.replace("tensor: null  # fill it in", "tensor: 4"))
+    dataset = Dataset.load(folder / "dataset.yaml")
+    assert {name: dataset.case("serving_time", name).inputs for _, name in dataset.cases("serving_time")} == {
+        name: {
+            "gpu": "l40s",
+            "results": [{"files": file, "engine": "vllm", "model": "Qwen/Qwen3-8B", "parallel": {"tensor": degree}}],
+        }
+        for name, file, degree in (("vllm", "deep/vllm.json", 4), ("whole", "whole.json", 2))
+    }
+    assert dataset.case("kernel_profile", "z").inputs == {"report": "z.csv"}
+
+
+def test_new_dataset_takes_the_gpu_that_a_served_run_names(tmp_path):
+    row = {"hw": "h200", "tp": 8, "conc": 64, "model": "deepseek-ai/DeepSeek-R1-0528", "framework": "sglang"}
+    row |= {"precision": "fp8", "isl": 1024, "osl": 1024, "tput_per_gpu": 300.0, "median_tpot": 0.03, "ep": 1}
+    (tmp_path / "rows.json").write_text(json.dumps([row]))
+    run("new-dataset", tmp_path)
+    inputs = Dataset.load(tmp_path / "dataset.yaml").case("serving_time", "rows").inputs
+    assert inputs == {"gpu": "h200", "results": [{"files": "rows.json"}]}
 
 
 def test_new_dataset_names_the_gpu_that_all_its_files_name(tmp_path):

@@ -365,6 +365,21 @@ def test_page_needs_nothing_from_outside(tmp_path, root):
     assert html.count("<script>") == 1
 
 
+@pytest.mark.parametrize(
+    ("dataset", "case", "words"),
+    [("published", "one", "Of one. Of both. Of all."), ("mine", "one", "Of all."), ("mine", "two", "Of both. Of all.")],
+)
+def test_text_about_another_case_is_left_out(tmp_path, dataset, case, words):
+    tags = {"Of one.": ["only:published/one"], "Of both.": ["only:published/one", "only:*/two"], "Of all.": ["other"]}
+    cells = [nbformat.v4.new_markdown_cell(text, metadata={"tags": of}) for text, of in tags.items()]
+    cells.append(nbformat.v4.new_code_cell("dataset = case = None", metadata={"tags": ["parameters"]}))
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "a.ipynb")
+    notebooks.execute(tmp_path / "a.ipynb", tmp_path / "b.ipynb", {"dataset": dataset, "case": case})
+    found = nbformat.read(tmp_path / "b.ipynb", as_version=4).cells
+    assert " ".join(cell.source for cell in found if cell.cell_type == "markdown") == words
+
+
 def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path, root):
     picture, about = {"image/png": base64.b64encode(b"png").decode()}, {"image/png": {"headline": "A <good>\none"}}
     output = nbformat.v4.new_output("display_data", picture, metadata=about)

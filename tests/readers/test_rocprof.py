@@ -161,6 +161,40 @@ def test_tables_of_several_processes(tmp_path):
     assert named.value_counts().to_dict() == {"gemm_a(float*)": 2, "gemm_b(float*)": 2}
 
 
+@pytest.mark.parametrize("table", ["memory_copy", "region", "event", "info_kernel_symbol", "string", "info_agent"])
+def test_an_empty_table_is_as_one_that_is_not_there(tmp_path, table):
+    for name, statement in (("empty", "DELETE FROM"), ("without", "DROP TABLE")):
+        with sqlite3.connect(database(tmp_path / f"{name}.db")) as base:
+            base.execute(f"{statement} rocpd_{table}")
+        base.close()
+    empty, without = (read_timeline(tmp_path / f"{name}.db").kernels for name in ("empty", "without"))
+    assert empty.equals(without)
+    assert set(empty.loc[empty["kind"] == "kernel", "kernel"]) == {"" if "symbol" in table else "gemm_a(float*)"}
+
+
+@pytest.mark.parametrize("table", ["memory_copy", "region", "kernel_dispatch"])
+def test_a_process_without_rows_in_a_table_changes_no_other(tmp_path, table):
+    path = database(tmp_path / "results.db", "_0b", guid="b")
+    alone = read_timeline(path)
+    database(path, "_0a", guid="a")
+    with sqlite3.connect(path) as base:
+        for name in {table, "memory_copy", "kernel_dispatch"}:
+            base.execute(f'DELETE FROM "rocpd_{name}_0a"')
+    base.close()
+    assert read_timeline(path).kernels.equals(alone.kernels)
+
+
+@pytest.mark.parametrize("column", ["agent_id", "kernel_id", "stream_id", "event_id", "grid_size_x"])
+def test_null_in_a_column_of_whole_numbers_is_of_its_row_alone(tmp_path, column):
+    path = database(tmp_path / "r.db")
+    whole = read_timeline(path).kernels
+    with sqlite3.connect(path) as base:
+        base.execute(f"UPDATE rocpd_kernel_dispatch SET {column} = NULL WHERE start = 9000")
+    base.close()
+    kernels = read_timeline(path).kernels
+    assert kernels.iloc[:2].equals(whole.iloc[:2]) and not kernels.iloc[2:].equals(whole.iloc[2:])
+
+
 @pytest.mark.parametrize("value", [None, "x", -5, 2**62, 1.5, b"\0"])
 def test_database_with_hostile_times(tmp_path, value):
     path = database(tmp_path / "r.db", kernels=[(1000, 3500), (9000, value), (value, 9500)])

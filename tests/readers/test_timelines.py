@@ -298,6 +298,42 @@ def test_sqlite_of_whole_graphs(tmp_path):
     assert kernels["duration_s"].iloc[0] == pytest.approx(3e-6)
 
 
+@pytest.mark.parametrize(
+    "table", ["CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"]
+)
+def test_an_empty_table_of_sqlite_is_as_one_that_is_not_there(tmp_path, table):
+    drop = {table, "CUPTI_ACTIVITY_KIND_MEMCPY"}  # a name of a copy would keep the others' columns as they are
+    without = read_timeline(database(tmp_path / "without.sqlite", drop=drop)).kernels
+    path = database(tmp_path / "empty.sqlite", drop=drop)
+    with sqlite3.connect(path) as base:
+        columns = "start INT, end INT, deviceId INT, streamId INT, correlationId INT, graphId INT"
+        base.execute(f"CREATE TABLE {table} ({columns})")
+    base.close()
+    assert read_timeline(path).kernels.equals(without)
+    assert without["kernel"].iloc[0] == "void gemm<float>(int)"
+
+
+@pytest.mark.parametrize("column", ["deviceId", "streamId", "correlationId", "demangledName", "gridX", "blockZ"])
+def test_null_in_a_column_of_whole_numbers_is_of_its_row_alone(tmp_path, column):
+    path = database(tmp_path / "report.sqlite")
+    whole = read_timeline(path).kernels
+    with sqlite3.connect(path) as base:
+        base.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = NULL WHERE correlationId = 8")
+        # A call of which the profiler did not say what it launched.
+        base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (8200, 8300, 11, NULL, 3)")
+    base.close()
+    kernels = read_timeline(path).kernels
+    assert kernels.iloc[:2].equals(whole.iloc[:2])
+    changed = [name for name in kernels if not kernels[name].equals(whole[name])]
+    empty = {
+        **{"deviceId": {"device": -1}, "streamId": {"stream": -1}, "demangledName": {"kernel": ""}},
+        **{"gridX": {"grid": ""}, "blockZ": {"block": ""}},
+        "correlationId": {"nvtx_range": "", "annotation": "", "launch_s": None, "launched_by": "", "thread": ""},
+    }[column]
+    assert changed == [name for name in kernels if name in empty]
+    assert all(kernels[name].iloc[2] == value for name, value in empty.items() if value is not None)
+
+
 def test_sqlite_damaged_or_of_something_else(tmp_path):
     path = database(tmp_path / "other.sqlite", drop=["CUPTI_ACTIVITY_KIND_KERNEL"])
     with pytest.raises(InputError, match="CUPTI_ACTIVITY_KIND_KERNEL"):

@@ -22,6 +22,7 @@ from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.readers.timelines import read_timeline
+from gpuledger.studies.kernel_breakdown.comparison_figures import describe_recordings
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
     explain_idle,
     length,
@@ -38,6 +39,7 @@ from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes
 from gpuledger.studies.kernel_breakdown.timeline_step import find_layers, find_step
 from gpuledger.studies.kernel_breakdown.timeline_tables import (
     communication_table,
+    describe_step,
     idle_table,
     kernel_table,
     part_table,
@@ -105,6 +107,24 @@ def test_a_recording_of_another_gpu_is_told_of(tmp_path):
         case = own_case(tmp_path, "kernel_breakdown", inputs | {"hardware": [gpu]}, "case")
         said = [line for line in reduced(case).warnings if "is compared with predictions for NVIDIA A100" in line]
         assert len(said) == count
+
+
+def test_of_several_gpus_the_page_says_which_one_it_is_of(tmp_path):
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 10 * at, "dur": 5, "args": {"stream": 7, "device": gpu}}
+        for gpu, count in ((0, 2), (1, 3))
+        for at in range(count)
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}), "utf-8")
+    result, words = reduce(tmp_path), "device 1, which has most kernel time of 2 GPUs"
+    assert (result["analysed_gpu"], result["kernels"]) == (words, 3)
+    assert f" All numbers are of {words}." in describe_step(result)
+    assert [line for line in result.warnings if f"only those of {words}, are analysed" in line]
+    result = reduce(tmp_path, baseline="trace.json")
+    assert result["before_analysed_gpu"] == words and f"({words}); " in describe_recordings(result)
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events[:2]}), "utf-8")
+    result = reduce(tmp_path)
+    assert "analysed_gpu" not in result.summary and "All numbers are of" not in describe_step(result)
 
 
 def test_the_median_of_several_annotated_steps_is_taken(tmp_path):

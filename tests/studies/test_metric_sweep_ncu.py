@@ -263,6 +263,9 @@ def test_a_folder_of_ncu_output_becomes_pages_and_a_page_for_one_metric(checkout
     kinds = [f"{name}.{suffix}" for name in ("table", "anomalies") for suffix in ("csv", "md", "tex")]
     kinds += [f"{name}.{kind}" for name in ("figure", "figure_dram__bytes_read_sum") for kind in ("pdf", "svg", "png")]
     assert [name for name in (*targets, *kinds) if not (folder / name).is_file()] == []
+    # Nothing about the numbers of others.
+    page = (folder / "notebook.html").read_text("utf-8")
+    assert not any(words in page for words in ("H200", "published data", "The notes", "GPT-2"))
     laws = pd.read_csv(folder / "table.csv")
     columns = ["kernel_class", "metric", "variable", "law", "formula", "points", "error_percent", "provenance"]
     assert list(laws.columns) == columns

@@ -18,8 +18,8 @@ from gpuledger.studies import exposed_latency, memory_usage
 from gpuledger.studies.exposed_latency.figures import draw_latencies
 from gpuledger.studies.exposed_latency.tables import latency_table
 from gpuledger.studies.kernel_overhead.compared import parts
-from gpuledger.studies.kernel_overhead.figures import MOST_COMPARED, draw_compared
-from gpuledger.studies.kernel_overhead.tables import compared_table
+from gpuledger.studies.kernel_overhead.figures import MOST_COMPARED, draw_compared, draw_operators, lay_out
+from gpuledger.studies.kernel_overhead.tables import compared_table, overhead_table
 from gpuledger.studies.memory_usage import tables as memory_tables
 from gpuledger.studies.memory_usage.figures import draw_workloads
 from notebooks import run_notebook
@@ -83,6 +83,34 @@ def test_cells_that_would_share_a_name_are_refused(folder):
     header = "group,operator,probe,slowdown_ratio,extra_registers,spilled\n"
     message = refusal(folder, "kernel_overhead", header + "g,a-b,p,1,0,false\ng,a b,p,1,0,false\n")
     assert "key studies.kernel_overhead.mine: two rows would both be called 'a_b_p'" in message
+
+
+def test_operators_of_two_groups_may_share_a_name(folder):
+    """They are told apart in the summary, the table and the figure; all others keep their names."""
+    rows = "Triton,gemm,mem_trace,5,3,false\nTriton,gemm,block_sched,1.5,2,false\n"
+    rows += "CUTLASS,gemm,block_sched,1.1,-1,true\nCUTLASS,sum,block_sched,1.2,0,false\n"
+    result = reduce(folder, "kernel_overhead", "group,operator,probe,slowdown_ratio,extra_registers,spilled\n" + rows)
+    cells = {"gemm_triton_mem_trace": 5, "gemm_triton_block_sched": 1.5, "gemm_cutlass_block_sched": 1.1}
+    cells |= {"sum_block_sched": 1.2}
+    assert {name: result[f"{name}_slowdown"] for name in cells} == cells
+    assert (result["operators"], result["gemm_cutlass_block_sched_registers"]) == (3, -1)
+    assert result.finding.startswith("On average, 3 operators take 1.27× as long")
+    frame, people = overhead_table(result.data)
+    names = [["gemm", "Triton"], ["gemm", "CUTLASS"], ["sum", "CUTLASS"]]
+    assert frame[["operator", "group"]].values.tolist() == people[["operator", "group"]].values.tolist() == names
+    assert frame["block_sched_slowdown_ratio"].tolist() == [1.5, 1.1, 1.2]
+    assert people["mem_trace"].fillna("").tolist() == ["5.0000× +3", "", ""]
+    figure, time, _ = lay_out(result.data, parts(result.data)[1])
+    draw_operators(time, result.data, "slowdown_ratio")
+    assert [label.get_text() for label in time.get_yticklabels()] == ["sum", "gemm (CUTLASS)", "gemm (Triton)"]
+    plt.close(figure)
+
+
+def test_the_same_operator_twice_in_a_group_is_refused(folder):
+    text = "group,operator,probe,slowdown_ratio,extra_registers,spilled\ng,a,p,1,0,false\n,a,p,1,0,false\n"
+    assert reduce(folder, "kernel_overhead", text)["a_p_slowdown"] == 1
+    message = refusal(folder, "kernel_overhead", text + "g,a,p,2,0,false\n")
+    assert "line 4: a second row for g, a, p; keep one of them" in message
 
 
 COMPARED = (

@@ -1,6 +1,7 @@
 """Versions agree, every study has its files, notebooks are thin and stripped, modules are short."""
 
 import ast
+import fnmatch
 import json
 import re
 import shutil
@@ -15,7 +16,8 @@ import yaml
 from conftest import ROOT, copy_checkout, snakemake
 
 from gpuledger import __version__
-from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.ledger.notebooks import ONLY
 from gpuledger.ledger.study import read_studies
 from gpuledger.models.simulate import simulate_dataset
 
@@ -128,6 +130,25 @@ def test_notebook_is_thin_and_stripped(notebook):
     assert max(len("".join(cell["source"]).splitlines()) for cell in cells) <= 26
     tree = ast.parse("\n".join("".join(cell["source"]) for cell in cells))
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda))]
+
+
+def test_text_about_one_case_is_tagged_with_a_case_that_exists():
+    """And what calls itself a finding in the data of a case is about no other."""
+    declared = {}
+    for name in Repository.find(ROOT).dataset_names():
+        for study, case in Repository.find(ROOT).dataset(name).cases():
+            declared.setdefault(study, []).append(f"{name}/{case}")
+    studies = {
+        name: study.name for study in read_studies().values() for name in (study.name, *study.notebooks.values())
+    }
+    for notebook in NOTEBOOKS:
+        for cell in nbformat.read(notebook, as_version=4).cells:
+            tags = [tag for tag in cell.metadata.get("tags", []) if tag.startswith(ONLY)]
+            known = declared.get(studies[notebook.stem], [])
+            assert all(fnmatch.filter(known, tag.removeprefix(ONLY)) for tag in tags), (notebook.stem, tags)
+            assert not tags or cell.cell_type == "markdown"
+            one = re.search(r"^## Findings? .*\b(in|with)\b", cell.source, re.MULTILINE)
+            assert tags or cell.cell_type == "code" or not one, (notebook.stem, one[0])
 
 
 def test_modules_stay_short():

@@ -51,7 +51,6 @@ def _print(entry) -> None:
     if entry.cases and entry.format != "dataset of the ledger":
         say("  in a dataset.yaml:")
         studies = {study: {"mine": inputs} for study, inputs in sorted(entry.cases.items())}
-        lines = as_yaml({"studies": studies}).splitlines()
-        say("\n".join(f"    {line}{'  # fill it in' * line.endswith(': null')}" for line in lines))
+        say("\n".join(f"    {line}" for line in as_yaml({"studies": studies}).splitlines()))
     elif entry.cases:
         say(f"  studies: {', '.join(entry.studies)}")

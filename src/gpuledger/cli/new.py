@@ -27,10 +27,11 @@ PLACES = {
 
 
 def as_yaml(content: object) -> str:
-    """Return YAML in the order of the content; a value that is left to fill in becomes ``null``."""
+    """Return YAML in the order of the content; a value that is left to fill in becomes ``null``, with a comment."""
     import yaml
 
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    return re.sub(r"^( *(?:- )?\w+: null)$", r"\1  # fill it in", text, flags=re.MULTILINE)
 
 
 @click.command(
@@ -69,23 +70,28 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         raise InputError(folder, "", "no case can be made of its files", "see above, and gpuledger inspect FOLDER")
     files.write_text(target, as_yaml(content))
     try:
-        dataset = Dataset.load(target.absolute())
-        for case in dataset.cases():
-            dataset.case(*case)
+        Dataset.load(target.absolute())
     except InputError:
         target.unlink()
         raise
     say(target)
     say("write title, source and license into it: figures and pages name the source", err=True)
+    left = {(study, case): _left(inputs) for study, cases in studies.items() for case, inputs in cases.items()}
+    for (study, case), keys in left.items():
+        for key in keys:
+            say(f"fill in studies.{study}.{case}.{key}: the file does not say it", err=True)
     if folder.resolve().parent.name == "traces":
-        study, case = next((study, case) for study, cases in studies.items() for case in cases)
-        say(f"next, for example: snakemake --cores 4 results/{name}/{study}/{case}/notebook.html", err=True)
+        study, case = min(left, key=lambda case: len(left[case]))
+        when = "when that is filled in" if left[study, case] else "for example"
+        say(f"next, {when}: snakemake --cores 4 results/{name}/{study}/{case}/notebook.html", err=True)
 
 
 def _declare(entries: list[Found], content: dict[str, Any], target: Path, device: Gpu | None) -> dict[str, Any]:
     """Add a case for each file that a study can use to a draft of `target`; say what is left out or assumed."""
+    from gpuledger import schemas
     from gpuledger.cli.unread import OTHER
     from gpuledger.ledger.datasets import Case, Dataset
+    from gpuledger.ledger.study import read_studies
 
     studies = content["studies"]
     for entry in entries:
@@ -106,6 +112,13 @@ def _declare(entries: list[Found], content: dict[str, Any], target: Path, device
                 problem = "a dataset.yaml cannot hold this path; rename it: at most 200 bytes of UTF-8"
                 say(f"left out {str(place)[:60]!r}: {problem}, without {{ }} \\ and control characters", err=True)
                 break
+            try:
+                # What is left to fill in is checked when it is there.
+                if not _left(inputs):
+                    schemas.check(inputs, read_studies()[study].schema, entry.path)
+            except InputError as error:
+                say(f"left out {place} of {study}: {error.place}: {error.problem}", err=True)
+                continue
             cases = studies.setdefault(study, {})
             # Llama-3.1-8B.json is a case Llama_3_1_8B, report.csv.gz a case report.
             stem = re.sub(r"(\.[A-Za-z][\w-]*)+$", "", place.name)
@@ -119,20 +132,37 @@ def _declare(entries: list[Found], content: dict[str, Any], target: Path, device
 
 
 def _complete(inputs: dict[str, Any], place: Path, is_folder: bool, gpu: str | None) -> dict[str, Any] | None:
-    """Return a case's inputs with paths from the dataset's folder; None if a value that is needed is not known."""
+    """Return a case's inputs with paths from the dataset's folder; None if neither the file nor the user says the GPU.
+
+    Other values that are not known stay None.
+    """
     inside = place if is_folder else place.parent
     done = {}
     for key, value in inputs.items():
         if key == "gpu":
-            value = gpu
+            value = value or gpu  # what the file says goes first
+            if value is None:
+                return None
         elif key == "hardware" and gpu:
             value = [gpu]
         elif isinstance(value, str) and (is_folder or value == place.name):
             value = (inside / value).as_posix()
-        if value is None:
-            return None
+        elif key == "results":
+            value = [{**entry, "files": (inside / entry["files"]).as_posix()} for entry in value]
         done[key] = value
     return done
+
+
+def _left(value: object) -> list[str]:
+    """Return the keys under which a case's inputs are left to fill in, such as ``results.0.parallel.tensor``."""
+    if not isinstance(value, (dict, list)):
+        return []
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    return [
+        key
+        for name, part in parts
+        for key in ([str(name)] if part is None else [f"{name}.{inner}" for inner in _left(part)])
+    ]
 
 
 def _unused(name: str, taken: dict[str, Any]) -> str:

@@ -252,7 +252,7 @@ def _served(found: Found) -> None:
     first, entry = runs[0], {"files": found.path.name}
     # What the result does not say is left to the user; a row of InferenceX says all.
     if not first.gpu:
-        entry |= {"engine": first.engine or None, "model": first.model}
+        entry |= {"engine": first.engine or None, "model": first.model or None}
         entry["parallel"] = {"tensor": first.tensor or None}
     found.cases["serving_time"] = {"gpu": first.gpu or None, "results": [entry]}
 

@@ -60,9 +60,9 @@ def count_kernels(found: Found, packed: int = 1) -> None:
     found.device = named.pop() if len(named) == 1 else ""
     kernels = timeline.kernels[timeline.kernels["kind"] == "kernel"]
     launches, names = int(kernels["launches"].sum()), kernels["kernel"].nunique()
-    found.content = (
-        f"{launches:,} launch{'es' * (launches != 1)} of {names:,} kernel{'s' * (names != 1)}, {found.content}"
-    )
+    words = f"{launches:,} launch{'es' * (launches != 1)} of {names:,} kernel{'s' * (names != 1)}"
+    gpus = kernels["device"].nunique()
+    found.content = f"{words}{f' on {gpus} GPUs' * (gpus > 1)}, {found.content}"
 
 
 def read_database(found: Found) -> None:

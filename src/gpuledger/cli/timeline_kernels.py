@@ -14,39 +14,58 @@ if TYPE_CHECKING:
     from gpuledger.readers.timelines import Timeline
 
 
-def kernel_times(timeline: Timeline) -> pd.DataFrame:
-    """Sum the launches of each kernel of a whole recording, of all GPUs.
+def kernel_times(timeline: Timeline, gpu: int) -> pd.DataFrame:
+    """Sum the launches of each kernel of a whole recording on one of its GPUs.
+
+    Parameters
+    ----------
+    gpu : int
+        Its number in the recording, -1 where that has none.
 
     Returns
     -------
     DataFrame
         ``kernel`` (full name), ``launches, time_s, share_percent`` (of the time of all kernels), the longest first.
     """
-    own = timeline.kernels[timeline.kernels["kind"] == "kernel"]
+    own = timeline.kernels[(timeline.kernels["kind"] == "kernel") & (timeline.kernels["device"] == gpu)]
     table = own.groupby("kernel", sort=False).agg(launches=("launches", "sum"), time_s=("duration_s", "sum"))
     table = table.sort_values("time_s", ascending=False, kind="stable").reset_index()
     total = table["time_s"].sum()
-    return table.assign(share_percent=100 * table["time_s"] / total if total else 0.0)
+    return table.assign(share_percent=100 * (table["time_s"] / total) if total else 0.0)
 
 
 def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
-    """Print the kernels of a timeline, and what `break_down` of ``kernel_breakdown.timeline_case`` found of a step."""
+    """Print the kernels of a timeline, and what `break_down` of ``kernel_breakdown.timeline_case`` found of a step.
+
+    Both are of the same GPU.
+    """
     from gpuledger.ledger.case_result import brief
     from gpuledger.readers.kernel_names import labels
     from gpuledger.studies.kernel_breakdown.formatting import format_time
+    from gpuledger.studies.kernel_breakdown.timeline_step import chosen_gpu, gpu_times
 
-    table = kernel_times(timeline)
+    gpus = gpu_times(timeline)
+    gpu = chosen_gpu(gpus)
+    table = kernel_times(timeline, gpu)
     launches, time_s = int(table["launches"].sum()), float(table["time_s"].sum())
     if as_json:
         names = {"span": "span_s", "kernel_time": "kernel_time_s", "idle_percent": "idle_percent", "steps": "steps"}
         about = {name: step.summary[quantity]["value"] for quantity, name in names.items()}
-        print_json({"launches": launches, "time_s": time_s, "step": about, "kernels": table.to_dict("records")})
+        of_gpus = [
+            {"device": int(each) if each >= 0 else None, "kernel_time_s": float(time)} for each, time in gpus.items()
+        ]
+        kernels = table.to_dict("records")
+        head = {"device": gpu if gpu >= 0 else None, "gpus": of_gpus, "launches": launches, "time_s": time_s}
+        print_json({**head, "step": about, "kernels": kernels})
         return
-    gpus = timeline.kernels["device"].nunique()
     words = f"{launches:,} launch{'es' * (launches != 1)} of {len(table):,} kernel{'s' * (len(table) != 1)}"
-    where = f" on {gpus} GPUs" if gpus > 1 else ""
+    where, all_of = (f" on device {gpu}", "all that it ran") if len(gpus) > 1 else ("", "all of it")
     take = "take" if launches != 1 else "takes"
-    say(f"{words} {take} {format_time(time_s)}{where} ({timeline.format}, all of it)")
+    say(f"{words} {take} {format_time(time_s)}{where} ({timeline.format}, {all_of})")
+    if len(gpus) > 1:
+        others = [format_time(float(time)) for time in (gpus.drop(gpu).min(), gpus.drop(gpu).max())]
+        times = " to ".join(dict.fromkeys(others))
+        say(f"Shown is {step['analysed_gpu']}; kernels of {'the other' if len(gpus) == 2 else 'others'} take {times}.")
     say()
     numbers = zip(table["launches"], table["time_s"] * 1e6, table["share_percent"], strict=True)
     rows = [
@@ -69,7 +88,15 @@ def print_comparison(result: CaseResult, as_json: bool) -> None:
     from gpuledger.studies.kernel_breakdown.comparison_figures import SMALL, compared_table, component_table
 
     if as_json:
-        names = ("before_time", "after_time", "pairs_shorter_percent", "time_is", "finding")
+        names = (
+            "before_analysed_gpu",
+            "after_analysed_gpu",
+            "before_time",
+            "after_time",
+            "pairs_shorter_percent",
+            "time_is",
+            "finding",
+        )
         about = {name: entry["value"] for name in names if (entry := result.summary.get(name))}
         about = {f"{name}_s" if name.endswith("_time") else name: value for name, value in about.items()}
         lists = {

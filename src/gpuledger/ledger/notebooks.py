@@ -5,6 +5,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,20 @@ from gpuledger.errors import InputError
 
 log = logging.getLogger(__name__)
 
+#: How a tag begins that says of which case the text of a cell is: ``only:published/gpt2``, or with ``*``.
+ONLY = "only:"
+
 
 def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, Any]) -> None:
-    """Execute a notebook with papermill and write it to `output`.
+    """Execute a notebook with papermill and write it to `output`, without the text about other cases than its own.
 
     Its cells run in this process: a kernel would be another process that imports everything once more. What they write
     to standard error goes to the log, as it names folders of this machine.
+
+    Parameters
+    ----------
+    parameters : mapping
+        What the notebook's first code cell sets; ``dataset`` and ``case`` also say of which case it is.
 
     Raises
     ------
@@ -46,6 +55,7 @@ def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, A
                 str(temporary),
                 parameters=dict(parameters),
                 engine_name=InThisProcess.NAME,
+                of_case=f"{parameters.get('dataset', '')}/{parameters.get('case', '')}",
                 kernel_name="python3",
                 progress_bar=False,
                 # Written when it is done: after each cell, the whole notebook would be validated and written again.
@@ -65,8 +75,10 @@ class InThisProcess(Engine):
     NAME = "in-this-process"
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **_: Any) -> None:
-        """Run the cells in order, up to the first that fails."""
+    def execute_managed_notebook(
+        cls, nb_man: NotebookExecutionManager, kernel_name: str, of_case: str = "", **_: Any
+    ) -> None:
+        """Run the cells in order, up to the first that fails; then leave out those about other cases."""
         with _open_shell() as shell:
             for index, cell in enumerate(nb_man.nb.cells):
                 if cell.cell_type != "code" or not cell.source.strip():
@@ -76,6 +88,14 @@ class InThisProcess(Engine):
                     nb_man.cell_exception(cell, index, exception=error)
                     return
                 nb_man.cell_complete(cell, index)
+        # At the end: an error names its cell by its place in the notebook.
+        nb_man.nb.cells = [cell for cell in nb_man.nb.cells if is_about(cell, of_case)]
+
+
+def is_about(cell: NotebookNode, case: str) -> bool:
+    """Whether a cell is about a case (``<dataset>/<case>``): without a tag that begins with `ONLY`, it is about all."""
+    patterns = [tag.removeprefix(ONLY) for tag in cell.metadata.get("tags", []) if tag.startswith(ONLY)]
+    return not patterns or any(fnmatchcase(case, pattern) for pattern in patterns)
 
 
 papermill_engines.register(InThisProcess.NAME, InThisProcess)

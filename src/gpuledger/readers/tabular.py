@@ -53,7 +53,8 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
     columns : sequence of Column
         All allowed columns; those that are not optional are required.
     key : sequence of str
-        Columns that together identify a row; two rows with the same values are an error.
+        Columns that together identify a row, those of them that the table has; two rows with the same values are an
+        error.
 
     Returns
     -------
@@ -77,8 +78,8 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
     frame = pd.DataFrame(
         {column.name: _convert(path, raw[column.name], column) for column in columns if column.name in raw}
     )
-    if key:
-        repeated = frame.duplicated(list(key))
+    if key := [name for name in key if name in frame]:
+        repeated = frame.duplicated(key)
         if repeated.any():
             row = int(np.flatnonzero(repeated)[0])
             what = ", ".join(str(frame[name].iloc[row]) for name in key)

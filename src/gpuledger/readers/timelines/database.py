@@ -1,7 +1,7 @@
 """SQLite databases that profilers write: open one, and read columns that versions name differently."""
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -44,7 +44,25 @@ def select(base: sqlite3.Connection, table: str, wanted: Mapping[str, tuple[str,
     while rows := cursor.fetchmany(_ROWS):
         columns = zip(found, zip(*rows, strict=True), strict=True)
         parts.append(pd.DataFrame({name: _packed(cells) for name, cells in columns}))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+    return stacked(parts[1:] or parts)
+
+
+def stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Put the rows of several tables below each other; None in columns that a table lacks.
+
+    Columns stay whole numbers where all of their values are, and hold the values as they are otherwise. `pd.concat`
+    decides by the types of empty columns, too, and makes fractions of whole numbers beside empty or missing columns:
+    then an identifier 2 is 2.0, and nothing is found under it.
+    """
+    if len(parts) == 1:
+        return parts[0].reset_index(drop=True)
+    filled = [part for part in parts if len(part)] or parts[:1]
+    made = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        columns = [part[name] if name in part else pd.Series([None] * len(part), dtype=object) for part in filled]
+        kind = np.int64 if all(column.dtype == np.int64 for column in columns) else object
+        made[name] = pd.Series(np.concatenate([column.to_numpy(kind) for column in columns]), dtype=kind)
+    return pd.DataFrame(made, copy=False)
 
 
 def _packed(cells: tuple) -> pd.Series:

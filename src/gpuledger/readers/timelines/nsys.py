@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.timelines.database import columns_of, interval, number, select, text
+from gpuledger.readers.timelines.database import columns_of, interval, number, select, stacked, text
 from gpuledger.readers.timelines.table import HOST_COLUMNS, Timeline, enclosing, finish, sizes
 
 #: Event types of NVTX ranges in the table NVTX_EVENTS: pushed and popped, started and ended.
@@ -54,7 +54,7 @@ def _kernels(
 ) -> tuple[dict[str, np.ndarray], np.ndarray, int]:
     """Return the columns of kernels, copies and sets, what links them to calls, and how many have no valid times."""
     parts = [_activities(base, table, kind) for table, kind in _ACTIVITIES.items() if table in tables]
-    device = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+    device = stacked(parts)
     del parts
     valid, times = interval(device)
     columns = {
@@ -124,7 +124,8 @@ def _host(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 
 def _launches(columns: dict[str, Any], correlation: np.ndarray, calls: pd.DataFrame, ranges: pd.DataFrame) -> None:
     """Add who launched each kernel: call, thread, NVTX ranges, and the operator where a range names one."""
-    first = calls.drop_duplicates("correlation").set_index("correlation")
+    # A call without a number (NULL) has launched none of the kernels without one.
+    first = calls.dropna(subset="correlation").drop_duplicates("correlation").set_index("correlation")
     found = first.reindex(correlation)
     columns["launch_s"] = found["start_s"].to_numpy(float)
     columns["thread"] = found["thread"].astype(object).fillna("").to_numpy()

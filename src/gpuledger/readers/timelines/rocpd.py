@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.timelines.database import interval, number, select, text
+from gpuledger.readers.timelines.database import interval, number, select, stacked, text
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 _AXES = "xyz"
@@ -23,7 +23,7 @@ def read_rocpd(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeli
         names = {name: (own,) for name, own in wanted.items()} | {"guid": ("guid",)}
         own = [table] if table in tables else sorted(name for name in tables if name.startswith(f"{table}_"))
         parts = [select(base, name, names).assign(part=name.removeprefix(table)) for name in own]
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*names, "part"])
+        return stacked(parts) if parts else pd.DataFrame(columns=[*names, "part"])
 
     def look_up(rows: pd.DataFrame, key: str, table: pd.DataFrame, value: str) -> np.ndarray:
         """Return the value of the row with that id, of the same process."""
@@ -40,7 +40,7 @@ def read_rocpd(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeli
     texts = read("rocpd_string", id="id", text="string")
     copies = read("rocpd_memory_copy", **times, device="dst_agent_id", text="name_id")
     copies["name"] = look_up(copies, "text", texts, "text")
-    device = pd.concat([kernels.assign(kind="kernel"), copies.assign(kind="copy")], ignore_index=True)
+    device = stacked([kernels.assign(kind="kernel"), copies.assign(kind="copy")])
     events = read("rocpd_event", id="id", stack="stack_id", category="category_id")
     events["category"] = look_up(events, "category", texts, "text")
     calls = read("rocpd_region", start="start", end="end", thread="tid", text="name_id", event="event_id")

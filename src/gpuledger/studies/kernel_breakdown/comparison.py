@@ -195,6 +195,8 @@ def _summarise(
         result.add(f"{name}_recording", timeline.format, "text")
         device = ", ".join(dict.fromkeys(each for each in timeline.devices if each))
         result.add(f"{name}_device", device or None, "text")
+        if step.gpu_words:
+            result.add(f"{name}_analysed_gpu", step.gpu_words, "text")
         result.add(f"{name}_step_found_by", step.found_by, "text")
         result.add(f"{name}_steps", step.steps, "step")
         result.add(f"{name}_time", float(components[f"{name}_s"].sum()), "s")

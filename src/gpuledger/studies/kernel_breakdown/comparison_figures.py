@@ -172,6 +172,8 @@ def describe_recordings(result: CaseResult) -> str:
     lines = []
     for name in RECORDINGS:
         device = "" if result[f"{name}_device"] == "unknown" else f" on {result[f'{name}_device']}"
+        if gpu := result.get(f"{name}_analysed_gpu"):
+            device += f" ({gpu})"
         found = f"one of {result[f'{name}_steps']}, found by {result[f'{name}_step_found_by']}"
         found = "all of it" if result[f"{name}_step_found_by"] == "whole recording" else found
         matched = f"{float(result[f'{name}_matched_percent']):.1f} % of its kernel time has a partner in the other"

@@ -192,6 +192,8 @@ def _add_times(result: CaseResult, timeline: Timeline, step: TimelineStep, rows:
     total = float(kernels["duration_s"].sum())
     result.add("recording", timeline.format, "text")
     result.add("recorded_device", ", ".join(dict.fromkeys(name for name in timeline.devices if name)) or None, "text")
+    if step.gpu_words:
+        result.add("analysed_gpu", step.gpu_words, "text")
     result.add("step", step.name or None, "text")
     result.add("step_found_by", step.found_by, "text")
     result.add("steps", step.steps, "step")

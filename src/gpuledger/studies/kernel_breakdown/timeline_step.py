@@ -37,10 +37,42 @@ class TimelineStep:
     spans: pd.DataFrame
     #: Kernels of the recording that are in none of them: the end of the step before, the start of the next one.
     dropped_kernels: int
+    gpus: pd.Series  # the kernel time of the whole recording (s) by the number of the GPU; the step is of `chosen_gpu`
+
+    @property
+    def gpu_words(self) -> str:
+        """Which of several GPUs it is of, in words; empty if kernels of only one were recorded."""
+        return describe_choice(self.gpus) if len(self.gpus) > 1 else ""
+
+
+def gpu_times(timeline: Timeline) -> pd.Series:
+    """Return the kernel time (s) of each GPU of a recording, by its number (-1: not recorded), in order."""
+    kernels = timeline.kernels[timeline.kernels["kind"] == "kernel"]
+    return kernels.groupby("device")["duration_s"].sum()
+
+
+def chosen_gpu(times: pd.Series) -> int:
+    """Return the number of the GPU with most kernel time, of several the first; see :func:`gpu_times`."""
+    return int(times.index[_most(times)][0])
+
+
+def describe_choice(times: pd.Series) -> str:
+    """Say which of several GPUs is analysed, and why: ``device 0, which has most kernel time of 2 GPUs``."""
+    gpu, most = f"device {chosen_gpu(times)}", int(_most(times).sum())
+    if most == len(times):
+        return f"{gpu}, one of {len(times)} GPUs with equal kernel time"
+    if most > 1:
+        return f"{gpu}, one of {most} with most kernel time of {len(times)} GPUs"
+    return f"{gpu}, which has most kernel time of {len(times)} GPUs"
+
+
+def _most(times: pd.Series) -> np.ndarray:
+    # Sums of the same times in another order differ in their last digits.
+    return times.to_numpy() >= times.max() * (1 - 1e-9)
 
 
 def find_step(timeline: Timeline, wanted: str | None = None) -> TimelineStep:
-    """Find a step on the GPU that has most of the kernel time.
+    """Find a step on the GPU that has most kernel time, of several the first.
 
     Annotated steps come first: the outermost annotations, of the name (numbers apart) that has most kernel time; the
     passes of a training step are parts of one. A kernel belongs to the annotation in which it was launched. Without
@@ -54,14 +86,13 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> TimelineStep:
         The name of an annotation or NVTX range, or a part of it.
     """
     rows = timeline.kernels
-    busy = rows[rows["kind"] == "kernel"].groupby("device")["duration_s"].sum()
-    if len(busy) > 1:
-        only = f"only those of device {busy.idxmax()}, which has most kernel time, are analysed"
-        warn(timeline.file, "", f"kernels of {len(busy)} GPUs", only)
-    rows = rows[rows["device"] == busy.idxmax()].reset_index(drop=True)
+    gpus = gpu_times(timeline)
+    if len(gpus) > 1:
+        warn(timeline.file, "", "kernels of several GPUs", f"only those of {describe_choice(gpus)}, are analysed")
+    rows = rows[rows["device"] == chosen_gpu(gpus)].reset_index(drop=True)
     if not timeline.has_times:
         spans = pd.DataFrame(columns=["start_s", "end_s", "kernel_s"], dtype=float)
-        return TimelineStep(rows, timeline.host.iloc[:0], "", "whole recording", 1, spans, 0)
+        return TimelineStep(rows, timeline.host.iloc[:0], "", "whole recording", 1, spans, 0, gpus)
     label, name = _annotated(timeline, rows, wanted)
     found_by = "annotation"
     if label is None:
@@ -83,7 +114,7 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> TimelineStep:
     during = (host["start_s"] < span) & (host["start_s"] + host["duration_s"] > min(0.0, own["launch_s"].min()))
     dropped = int((kernel & (label < 0)).sum())
     spans = _spans(rows[kernel], label[kernel])
-    return TimelineStep(own, host[during].reset_index(drop=True), name, found_by, len(times), spans, dropped)
+    return TimelineStep(own, host[during].reset_index(drop=True), name, found_by, len(times), spans, dropped, gpus)
 
 
 def _spans(kernels: pd.DataFrame, label: np.ndarray) -> pd.DataFrame:

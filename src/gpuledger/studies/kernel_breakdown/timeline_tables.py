@@ -118,6 +118,8 @@ def describe_step(result: CaseResult) -> str:
     device = f", {result['recorded_device']}" if result["recorded_device"] != "unknown" else ""
     recording = str(result["recording"])
     lines = [f"{recording[:1].upper()}{recording[1:]}{device}. The step is found {found}."]
+    if gpu := result.get("analysed_gpu"):
+        lines.append(f"All numbers are of {gpu}.")
     if dropped := int(result["dropped_kernels"]):
         lines.append(f"{dropped:,} kernels of the recording belong to no whole step and are left out.")
     if result.summary.get("layers", {}).get("value"):

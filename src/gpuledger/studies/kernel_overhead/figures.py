@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from gpuledger.ledger.case_result import brief
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, ORANGE, PALE, PURPLE, SKY, plain
 from gpuledger.studies.kernel_overhead.compared import UNITS
+from gpuledger.studies.kernel_overhead.operators import operator_labels
 
 COLOURS = (BLUE, GREEN, ORANGE, SKY)
 MARKERS = "osD^vP"
@@ -28,7 +29,7 @@ def lay_out(data: pd.DataFrame, compared: pd.DataFrame) -> tuple[Figure, Axes, A
     time, registers : Axes
         Empty panels with a common y axis.
     """
-    height = 0.27 * data["operator"].nunique() + 1.4
+    height = 0.27 * operator_labels(data).nunique() + 1.4
     if compared.empty:
         figure, (time, registers) = plt.subplots(1, 2, sharey=True, figsize=(7.0, height), width_ratios=[1.5, 1])
         return figure, time, registers
@@ -49,6 +50,7 @@ def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | No
     hollow : str, optional
         A column of flags: markers are hollow where it is true.
     """
+    data = data.assign(operator=operator_labels(data))
     operators = list(dict.fromkeys(data["operator"]))[::-1]
     classes = dict(zip(data["probe"], data["probe_class"], strict=True))
     probes, named = sorted(classes, key=lambda probe: CLASSES.index(classes[probe])), set()

@@ -15,6 +15,7 @@ from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.runs import logs_by_run
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.kernel_overhead.compared import add_compared, read_compared
+from gpuledger.studies.kernel_overhead.operators import operator_labels
 
 OVERHEAD_COLUMNS = (
     Column("group", optional=True),
@@ -49,23 +50,20 @@ def reduce(
     CaseResult
         Data: the table and ``probe_class`` (``lightweight``, ``iteration`` or ``dmat``); with ``compared``, long by
         ``part``; see :func:`gpuledger.studies.kernel_overhead.compared.parts`. The summary also holds every cell, as
-        ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``.
+        ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``; where groups share an operator's name,
+        as ``<operator>_<group>_<probe>_slowdown`` and so on.
     """
     path, counts = case.path("traces" if "traces" in case.inputs else "table"), {}
     if "traces" in case.inputs:
         table, counts = measure_overhead(path, case.inputs.get("names", {}))
     else:
-        table = read_csv(path, OVERHEAD_COLUMNS, key=["operator", "probe"])
+        table = read_csv(path, OVERHEAD_COLUMNS, key=["group", "operator", "probe"])
         table["group"] = table.get("group", "")
-    groups = table.groupby("operator", sort=False)["group"].nunique()
-    if (groups > 1).any():
-        name = groups.index[groups > 1][0]
-        problem = f"the operator {name} is in two groups"
-        raise InputError(path, "column group", problem, "give the two operators different names")
     kinds = dict.fromkeys(iteration_probes, "iteration") | dict.fromkeys(dmat_probes, "dmat")
     table["probe_class"] = table["probe"].map(kinds).fillna("lightweight")
     result = CaseResult(table)
-    result.add("operators", table["operator"].nunique(), "operator")
+    labels = operator_labels(table)
+    result.add("operators", labels.nunique(), "operator")
     result.add("probes", table["probe"].nunique(), "probe")
     for name, count in counts.items():
         result.add(name, count, "kernel" if name.startswith("kernels") else "launch")
@@ -91,7 +89,7 @@ def reduce(
         result.data = join_parts(cell=table, compared=compared)
         finding += f"; {add_compared(result, case, compared)}"
     result.add("finding", finding, "text")
-    cells = quantity_names(case, table, ["operator", "probe"])
+    cells = quantity_names(case, table.assign(operator=labels), ["operator", "probe"])
     for name, slowdown, registers in zip(cells, table["slowdown_ratio"], table["extra_registers"], strict=True):
         result.add(f"{name}_slowdown", slowdown, "1")
         result.add(f"{name}_registers", registers, "register")

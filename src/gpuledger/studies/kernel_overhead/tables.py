@@ -7,7 +7,7 @@ from gpuledger.studies.kernel_overhead.compared import UNITS
 
 
 def overhead_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return one row per operator, in the order of the input.
+    """Return one row per operator of each group, in the order of the input.
 
     Returns
     -------
@@ -16,20 +16,17 @@ def overhead_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     people : DataFrame
         For each probe one text, ``1.0050× +12``, as the paper prints it.
     """
-    operators = list(dict.fromkeys(data["operator"]))
-    groups = data.drop_duplicates("operator").set_index("operator")["group"]
+    keys = ["operator", "group"]
+    operators = pd.MultiIndex.from_frame(data[keys].drop_duplicates())
     columns, texts = {}, {}
     for probe in dict.fromkeys(data["probe"]):
-        rows = data[data["probe"] == probe].set_index("operator").reindex(operators)
+        rows = data[data["probe"] == probe].set_index(keys).reindex(operators)
         for name in ("slowdown_ratio", "extra_registers", "spilled"):
             columns[f"{probe}_{name}"] = rows[name]
         spilled = rows["spilled"].map({True: " (spill)"}).fillna("")
         cells = rows["slowdown_ratio"].map("{:.4f}×".format) + rows["extra_registers"].map(" {:+g}".format)
         texts[probe] = (cells + spilled).where(rows["slowdown_ratio"].notna())
-    frame, people = (
-        pd.DataFrame({"group": groups, **by_probe}).rename_axis("operator").reset_index()
-        for by_probe in (columns, texts)
-    )
+    frame, people = (pd.DataFrame(by_probe).reset_index() for by_probe in (columns, texts))
     return frame, people
 
 
