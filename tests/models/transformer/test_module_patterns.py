@@ -7,10 +7,12 @@ import warnings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_linear_and_parallel_hybrids import FALCON_H1_7B
 from transformer_counts import sizes
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.models.transformer import Precision, decode, kernels, module_patterns, prefill, read_model
+from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.module_names import Module, layer_prefixes, modules_of
 
@@ -169,6 +171,18 @@ def test_the_lm_head_of_gptq(config):
     assert bytes_of(config, with_gptq(LLAMA_70B, {"-:lm_head": {}}, lm_head=True)) == quantised
 
 
+def test_two_matrices_of_one_kernel(config):
+    """Falcon-H1 has two output projections: of attention, and of Mamba beside it."""
+    usual = read_model(config(with_fp8(FALCON_H1_7B)))
+    model = read_model(config(with_fp8(FALCON_H1_7B, "re:.*mamba.out_proj")))
+    (group,) = model.layers
+    assert group.formats == (("out_proj", "", None), ("out_proj.out_proj", "fp8", "fp8"))
+    (mamba,) = (linear for linear in group.linears(model.hidden) if linear.part == "ssm_out_proj")
+    assert model.weight_bytes() - usual.weight_bytes() == group.count * mamba.parameters
+    frame = kernels(model, decode(100, 4)).set_index("kernel")
+    assert sorted(frame.loc["out_proj", "weight_precision"]) == ["bf16", "fp8"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [
@@ -290,15 +304,28 @@ def test_names_begin_as_in_the_file(config):
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("mixtral", {"block_sparse_moe.gate", "block_sparse_moe.experts.7.w2", "self_attn.o_proj"}),
-        ("llama", {"mlp.gate", "mlp.experts.7.down_proj"}),
+        ("llama", {"mlp.gate", "mlp.experts.7.down_proj", "self_attn.o_proj"}),
+        ("mixtral", {"block_sparse_moe.gate", "block_sparse_moe.experts.7.w2"}),
         ("jamba", {"feed_forward.router", "feed_forward.experts.7.up_proj"}),
+        ("granitemoe", {"block_sparse_moe.router.layer", "block_sparse_moe.input_linear"}),
+        ("step3p5", {"moe.gate", "moe.gate_proj", "moe.down_proj"}),
+        ("bailing_moe_v2", {"attention.query_key_value", "attention.dense", "mlp.experts.0.gate_proj"}),
+        ("gpt2", {"attn.c_attn", "attn.c_proj"}),
     ],
 )
 def test_names_of_modules(config, kind, names):
     content = sizes("mixtral", 4096, 32, 32, 8, 14336, 32000, num_local_experts=8, num_experts_per_tok=2)
     (group,) = read_model(config(content)).layers
-    found = {name for module in modules_of(group, kind) for names in module.names for name in names}
-    assert names <= found and len(found) == 4 + 1 + 3 * 8
-    assert not any(re.search(r"[#|]|\bmoe\b", name) for name in found)
-    assert layer_prefixes("nemotron_h", False)[0] == "backbone.layers."
+    modules = modules_of(group, kind)
+    assert names <= {name for module in modules for names in module.names for name in names}
+    assert [module.part for module in modules] == [linear.part for linear in group.linears(1)]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_names_of_every_architecture_are_written_out(config, kind):
+    contents = QWEN3_235B, sizes("llama", 4096, 2, 32, 8, 14336, 32000), {**FALCON_H1_7B, "num_hidden_layers": 1}
+    for content in contents:
+        for group in read_model(config(content)).layers:
+            names = [name for module in modules_of(group, kind, True) for names in module.names for name in names]
+            assert all(re.fullmatch(r"\w+(\.\w+)+", name) for name in names)
+    assert all(prefix.endswith(("layers.", "h.")) for prefix in layer_prefixes(kind, True)[:3])

@@ -73,13 +73,14 @@ _ATTENTION = {
     ),
     ShortConvolution: ("conv", dict.fromkeys(("input_gate", "output_gate", "values"), "in_proj")),
 }
+#: Names of the other matrices.
 _OTHERS = {
     **{"attention": "hc_attn", "ffn": "hc_ffn", "altup_router": "altup.modality_router"},
     **{"predict": "altup.prediction_coefs", "correct": "altup.correction_coefs"},
     **{"laurel_down_proj": "laurel.linear_left", "laurel_up_proj": "laurel.linear_right"},
     **{"per_layer_gate_proj": "per_layer_input_gate", "per_layer_proj": "per_layer_projection"},
-    **{"router": "moe.gate", "shared_gate": "moe.shared_expert_gate"},
-    **{"latent_down_proj": "moe.fc1_latent_proj", "latent_up_proj": "moe.fc2_latent_proj"},
+    **{"router": "@.gate", "shared_gate": "@.shared_expert_gate"},
+    **{"latent_down_proj": "@.fc1_latent_proj", "latent_up_proj": "@.fc2_latent_proj"},
 }
 
 _EXPERTS_W = "experts.#.gate_proj=experts.#.w1 experts.#.up_proj=experts.#.w3 experts.#.down_proj=experts.#.w2"
@@ -87,11 +88,11 @@ _W = "gate_proj=w1 up_proj=w3 down_proj=w2"
 _QWEN = "shared_experts=shared_expert linear_attn.o_proj=linear_attn.out_proj"
 _NEOX = "[qkv]_proj=query_key_value o_proj=dense up_proj=dense_h_to_4h down_proj=dense_4h_to_h"
 _GRANITE = (
-    "moe.experts.#=block_sparse_moe moe.gate=block_sparse_moe.router.layer moe.shared_experts=shared_mlp "
+    "@.experts.#=block_sparse_moe @.gate=block_sparse_moe.router.layer @.shared_experts=shared_mlp "
     "mlp=shared_mlp gate_proj=input_linear up_proj=input_linear down_proj=output_linear"
 )
 #: What architectures call otherwise, by ``model_type``: parts of names as this module writes them (``#``: an expert's
-#: number, ``moe``: a feed-forward block with experts) and what to put there; ``|`` between names of which any is used.
+#: number, ``@``: a feed-forward block with experts) and what to put there; ``|`` between names of which any is used.
 _CHANGES = {
     "gpt2": "self_attn.[qkv]_proj=attn.c_attn self_attn.o_proj=attn.c_proj up_proj=c_fc down_proj=c_proj",
     "phi3": "[qkv]_proj=qkv_proj",
@@ -101,10 +102,14 @@ _CHANGES = {
     "starcoder2": "up_proj=c_fc down_proj=c_proj",
     "exaone": "self_attn=attn.attention o_proj=out_proj gate_proj=c_fc_0 up_proj=c_fc_1 down_proj=c_proj",
     "internlm2": f"self_attn=attention [qkv]_proj=wqkv o_proj=wo mlp=feed_forward {_W}",
-    **dict.fromkeys(("mixtral", "phimoe", "minimax_m2"), f"moe=block_sparse_moe {_EXPERTS_W}"),
-    **dict.fromkeys(("minimax", "minimax_text_01", "minimax_m1"), f"moe=block_sparse_moe {_EXPERTS_W}"),
-    **dict.fromkeys(("minimax_m3", "minimax_m3_vl_text"), f"moe=block_sparse_moe {_EXPERTS_W}"),
-    "kimi_linear": f"linear_attn=self_attn moe=block_sparse_moe {_EXPERTS_W}",
+    **dict.fromkeys(
+        (
+            *("mixtral", "phimoe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2", "minimax_m3"),
+            "minimax_m3_vl_text",
+        ),
+        f"@=block_sparse_moe {_EXPERTS_W}",
+    ),
+    "kimi_linear": f"linear_attn=self_attn @=block_sparse_moe {_EXPERTS_W}",
     "qwen2_moe": _QWEN,
     **dict.fromkeys(
         ("qwen3_5_text", "qwen3_5_moe_text"),
@@ -114,23 +119,23 @@ _CHANGES = {
     "qwen3_next": (
         f"linear_attn.[qkvg]_proj=linear_attn.in_proj_qkvz linear_attn.[ab]_proj=linear_attn.in_proj_ba {_QWEN}"
     ),
-    "llama4_text": "moe.gate=moe.router moe=feed_forward mlp=feed_forward shared_experts=shared_expert",
-    "gpt_oss": "moe.gate=moe.router",
-    "gemma4_text": "moe.experts=experts moe.gate=router.proj moe.shared_experts=mlp",
-    "step3p5": "moe.experts.#=moe moe.shared_experts=share_expert",
-    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), f"moe=ffn {_W}"),
-    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), "moe.gate=moe.gate.wg shared_experts=shared_mlp"),
-    "hy_v3": "moe.gate=moe.gate|router.gate shared_experts=shared_experts|shared_mlp",
+    "llama4_text": "@.gate=@.router @=feed_forward mlp=feed_forward shared_experts=shared_expert",
+    "gpt_oss": "@.gate=@.router",
+    "gemma4_text": "@.experts=experts @.gate=router.proj @.shared_experts=mlp",
+    "step3p5": "@.experts.#=moe @.gate=moe.gate @.shared_experts=share_expert",
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), f"@=ffn {_W}"),
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), "@.gate=@.gate.wg shared_experts=shared_mlp"),
+    "hy_v3": "@.gate=@.router.gate shared_experts=shared_experts|shared_mlp",
     **dict.fromkeys(("granitemoe", "granitemoeshared", "granitemoehybrid", "granitemoe_swa"), _GRANITE),
     **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), "self_attn=attention [qkv]_proj=query_key_value o_proj=dense"),
-    "afmoe": "moe.gate=moe.router.gate",
+    "afmoe": "@.gate=@.router.gate",
     # Of a pair of layers, each has attention and a dense block of its own.
-    "longcat_flash": "self_attn=self_attn.0|1 mlp=mlps.0|1 moe.gate=moe.router.classifier",
-    "nemotron_h": "mamba=mixer self_attn=mixer mlp=mixer moe=mixer",
+    "longcat_flash": "self_attn=self_attn.0|1 mlp=mlps.0|1 @.gate=@.router.classifier",
+    "nemotron_h": "mamba=mixer self_attn=mixer mlp=mixer @=mixer",
     **dict.fromkeys(("bamba", "falcon_h1"), "mlp=feed_forward"),
-    "jamba": "mlp=feed_forward moe.gate=moe.router moe=feed_forward",
+    "jamba": "mlp=feed_forward @.gate=@.router @=feed_forward",
     **dict.fromkeys(
-        ("lfm2", "lfm2_moe", "lfm3"), f"self_attn.o_proj=self_attn.out_proj mlp=feed_forward moe=feed_forward {_W}"
+        ("lfm2", "lfm2_moe", "lfm3"), f"self_attn.o_proj=self_attn.out_proj mlp=feed_forward @=feed_forward {_W}"
     ),
 }
 _CHANGES["step3p7"] = _CHANGES["step3p5"]
@@ -140,13 +145,12 @@ _JOINED = (
     "kv_a_proj_with_mqa=fused_qkv_a_proj_with_mqa in_proj_qkv=in_proj_qkvz in_proj_z=in_proj_qkvz "
     "in_proj_a=in_proj_ba in_proj_b=in_proj_ba"
 )
-#: What stands before a layer's number, and before that in files that describe several parts (text and vision).
+#: What stands before a layer's number.
 _LAYERS = {
     **{"gpt2": ("transformer.h.",), "falcon": ("transformer.h.",), "exaone": ("transformer.h.",)},
     **{"gpt_neox": ("gpt_neox.layers.",), "nemotron_h": ("backbone.layers.", "model.layers.")},
     **dict.fromkeys(("deepseek_v4", "deepseek_ref"), ("layers.", "model.layers.")),
 }
-_OUTER = ("language_model.", "model.language_model.", "language_model.model.", "")
 
 
 def layer_prefixes(kind: str, nested: bool) -> tuple[str, ...]:
@@ -159,9 +163,8 @@ def layer_prefixes(kind: str, nested: bool) -> tuple[str, ...]:
     nested : bool
         The file describes other parts beside the text model.
     """
-    plain = _LAYERS.get(kind, ("model.layers.",))
-    inner = tuple(outer + "layers." for outer in _OUTER[1:3]) if nested else ()
-    return inner + plain
+    inside = ("language_model.model.layers.", "model.language_model.layers.") if nested else ()
+    return inside + _LAYERS.get(kind, ("model.layers.",))
 
 
 def modules_of(group: Layers, kind: str, joined: bool = False) -> tuple[Module, ...]:
@@ -174,7 +177,7 @@ def modules_of(group: Layers, kind: str, joined: bool = False) -> tuple[Module, 
     joined : bool
         Name them as engines do that join matrices with the same input (``qkv_proj``).
     """
-    changes = [change.split("=") for change in f"{_CHANGES.get(kind, '')} moe=mlp {_JOINED if joined else ''}".split()]
+    changes = [change.split("=") for change in f"{_CHANGES.get(kind, '')} @=mlp {_JOINED if joined else ''}".split()]
     patterns = [(re.compile(rf"(?<!\w){old}(?!\w)"), new) for old, new in changes]
     found = []
     for linear, names in _named(group):
@@ -206,6 +209,6 @@ def _named(group: Layers) -> Iterator[tuple[Linear, str]]:
         name = linear.part.removeprefix(prefix)
         if isinstance(block, FeedForward) and block.stored_fused and block.gated and name != "down_proj":
             name = "gate_up_proj"
-        yield linear, {"": "mlp.", "shared_": "moe.shared_experts.", "expert_": "moe.experts.#."}[prefix] + name
+        yield linear, {"": "mlp.", "shared_": "@.shared_experts.", "expert_": "@.experts.#."}[prefix] + name
     for linear in group.other_linears(1):
         yield linear, _OTHERS[linear.part]

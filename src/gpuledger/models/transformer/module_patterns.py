@@ -47,7 +47,7 @@ class ModulePattern:
 
     text: str  # the expression, which matches from the beginning of full names; or a name within a layer
     is_regex: bool
-    place: tuple[str, str, str] = field(compare=False)  # for messages: file, key and what it says
+    origin: tuple[str, str, str] = field(compare=False)  # for messages: file, key and what it says
 
     @cached_property
     def by_digits(self) -> bool:
@@ -81,7 +81,7 @@ class ModulePattern:
         return compiled
 
     def error(self, problem: str, remedy: str) -> InputError:
-        file, key, text = self.place
+        file, key, text = self.origin
         return InputError(file, f"key {key}", f"pattern {shown(text)} {problem}", remedy)
 
     def applies(self, name: str) -> bool:
@@ -109,16 +109,16 @@ def _parsed(text: str, count: int, keys: ConfigKeys) -> tuple[ModulePattern, Seq
     text : str
         As the file has it, with ``re:`` before a regular expression.
     """
-    place = (keys.file, keys.inside, text)
+    origin = (keys.file, keys.inside, text)
     if text.startswith("re:"):
-        return ModulePattern(text.removeprefix("re:"), True, place), [None]
+        return ModulePattern(text.removeprefix("re:"), True, origin), [None]
     layer = _LAYER.fullmatch(text)
     name = (layer[2] if layer else text).removesuffix(".weight").strip(".")
     number = layer[1] if layer else "*"
     numbers: Sequence[int | None] = [None]
     if number != "*":
         numbers = [int(number)] if number.isdigit() else [i for i in range(count) if f"{i}".startswith(number[:-1])]
-    return ModulePattern(name, False, place), [i for i in numbers if i is None or i < count]
+    return ModulePattern(name, False, origin), [i for i in numbers if i is None or i < count]
 
 
 class _Names:
