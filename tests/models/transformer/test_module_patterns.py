@@ -69,6 +69,9 @@ def bytes_of(config, content):
         ("down_proj", 0, 80),
         ("model.layers.7.mlp", 0, 3),
         ("model.layers.7.mlp.gate_proj", 0, 1),
+        ("thinker.model.layers.7.mlp.gate_proj.weight", 0, 1),
+        ("*self_attn*", 80, 0),
+        ("*layers.7.mlp", 0, 3),
         ("model.layers.7*", 11, 3 * 11),
         ("model.layers.7.*", 1, 3),
         ("*.mlp.down*", 0, 80),
@@ -274,8 +277,12 @@ def test_a_pattern_that_matches_nothing_is_noted(config):
     with pytest.warns(InputWarning, match=r"no module of the architecture matches 're:\.\*self_atn\.\*'"):
         model = read_model(config(with_fp8(LLAMA_70B, "re:.*self_atn.*")))
     assert model.weight_bytes() == bytes_of(config, with_fp8(LLAMA_70B))
-    # What is not quantised anyway is not noted.
+    with pytest.warns(InputWarning, match="no module of the architecture matches 'LlamaAttention'"):
+        read_model(config(with_fp8(LLAMA_70B, "LlamaAttention")))
+    # What is not quantised anyway, or is another part's, is not noted.
     usual = ["re:.*lm_head", "re:visual.*", "re:.*mlp.gate$", "re:.*shared_expert_gate$", "re:mtp.*", "re:.*norm.*"]
+    usual += ["vision_tower.encoder.layers.3.mlp.fc1", "mtp.layers.0.mlp.down_proj", "model.layers.80.mlp.down_proj"]
+    usual += ["model.layers.3.input_layernorm", "*router*", "talker.model.layers.1.mlp.down_proj"]
     assert bytes_of(config, with_fp8(LLAMA_70B, *usual)) == model.weight_bytes()
 
 

@@ -163,8 +163,8 @@ def layer_prefixes(kind: str, nested: bool) -> tuple[str, ...]:
     nested : bool
         The file describes other parts beside the text model.
     """
-    inside = ("language_model.model.layers.", "model.language_model.layers.") if nested else ()
-    return inside + _LAYERS.get(kind, ("model.layers.",))
+    outer = ("language_model.model.layers.", "model.language_model.layers.", "thinker.model.layers.")
+    return (outer if nested else ()) + _LAYERS.get(kind, ("model.layers.",))
 
 
 def modules_of(group: Layers, kind: str, joined: bool = False) -> tuple[Module, ...]:

@@ -23,15 +23,12 @@ Place = tuple[int, int]
 _MOST_TRIALS = 3_000_000
 #: Long repetitions in a pattern; fewer if it is compared with the name of every expert in every layer.
 _MOST_REPETITIONS, _MOST_WITH_NUMBERS = 3, 2
-#: A layer's number or a star in a name, and what follows; what other parts than the text model are called is none.
-_LAYER = re.compile(
-    r"(?:(?:model|language_model|text_model|transformer|backbone|gpt_neox|\*)\.?)*"
-    r"(?:layers|h)\.(\d{1,6}\*?|\*)((?:\..*)?)"
-)
+#: What stands before a layer in a name, its number or a star, and what follows.
+_LAYER = re.compile(r"((?:.*?[.*])?)(?:layers|h)\.(\d{1,6}\*?|\*)((?:\..*)?)")
 #: What is not quantised anyway, or is none of the text model's layers.
 _ELSEWHERE = re.compile(
-    r"lm_head|embed|wte|norm|router|gate\b|vision|visual|multi_modal|mm_|patch_|rotary_emb|correction_bias|mtp|audio"
-    r"|indexers_proj|conv1d|A_log|dt_bias|sinks|(^|\.)(head|nextn|projector|connector|mlp1)"
+    r"lm_head|output_layer|embed|wte|norm|router|gate\b|vision|visual|multi_modal|mm_|patch_|rotary_emb|correction_bias"
+    r"|mtp|audio|talker|2wav|indexers_proj|conv1d|A_log|dt_bias|sinks|(^|\.)(head|nextn|projector|connector|mlp1)"
 )
 #: An expression in which digits stand only for the number of the layer, which ``layers.`` precedes in every name.
 _OF_LAYERS = re.compile(r"[^\d{]*layers\\?\.[\d()|\[\]:?*+\\d-]+?\\?\.[^\d{]*")
@@ -113,8 +110,11 @@ def _parsed(text: str, count: int, keys: ConfigKeys) -> tuple[ModulePattern, Seq
     if text.startswith("re:"):
         return ModulePattern(text.removeprefix("re:"), True, origin), [None]
     layer = _LAYER.fullmatch(text)
-    name = (layer[2] if layer else text).removesuffix(".weight").strip(".")
-    number = layer[1] if layer else "*"
+    if layer is None or _ELSEWHERE.search(layer[1]):
+        number, name = "*", text
+    else:
+        _, number, name = layer.groups()
+    name = name.removesuffix(".weight").strip(".")
     numbers: Sequence[int | None] = [None]
     if number != "*":
         numbers = [int(number)] if number.isdigit() else [i for i in range(count) if f"{i}".startswith(number[:-1])]
@@ -190,7 +190,7 @@ def by_module(
     Warns
     -----
     InputWarning
-        An expression or a name with stars applies to no module: engines take no notice of it, either.
+        An expression, a name with stars or a class applies to no module: engines take no notice of it, either.
     """
     patterns = list(patterns)
     if not patterns:
@@ -257,7 +257,8 @@ def _report(without: list[str], keys: ConfigKeys) -> None:
     """Refuse names, and warn of expressions, that apply to nothing, unless they mean what is unquantised anyway."""
     strange = [text for text in without if not _ELSEWHERE.search(text)]
     for text in strange:
-        if not text.startswith("re:") and "*" not in text:
+        # Classes are named with a capital letter; that of linear layers is none of these.
+        if not text.startswith("re:") and "*" not in text and not text[:1].isupper():
             problem = f"unknown module {shown(text)}"
             raise InputError(keys.file, f"key {keys.inside}", problem, "name modules of the architecture")
     if strange:
