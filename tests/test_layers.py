@@ -11,7 +11,7 @@ from gpuledger.ledger.study import read_studies
 
 SOURCE = ROOT / "src"
 LIBRARY = SOURCE / "gpuledger"
-GROUND = {"errors", "files", "logs", "schemas"}
+GROUND = {"errors", "files", "logs", "regexes", "schemas"}
 #: What each layer may import of the others; nothing for the ground floor.
 ALLOWED = {
     **{name: set() for name in GROUND},

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from re import _parser as sre
 
 from gpuledger.errors import InputError
+from gpuledger.regexes import slow_regex
 
 
 @dataclass(frozen=True)
@@ -138,43 +137,9 @@ def extend_patterns(
             matches_all = re.compile(regex).search("") is not None
         except (re.error, OverflowError, RecursionError) as error:  # too many repetitions, nested too deeply
             raise InputError(file, place, f"regex {regex!r} does not compile: {error}", "correct it") from error
-        if fault := _slow(regex):
+        if fault := slow_regex(regex):
             raise InputError(file, place, f"regex {regex!r} {fault}", "write it with fewer or bounded repetitions")
         if matches_all:
             raise InputError(file, place, f"regex {regex!r} matches every name", "make it specific")
         rows.append(Pattern(name, regex, kernel_class, entry.get("family", ""), entry.get("on", "path")))
     return (*rows, *patterns)
-
-
-#: A repetition of more than so many counts as long. A regex without, with one and with two long ones may match in so
-#: many ways by its short repetitions and alternatives.
-_LONG, _MOST_WAYS, _LONGEST_REGEX = 100, (10_000, 1_000, 1_000), 500
-_REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
-
-
-def _slow(regex: str) -> str | None:
-    """Return why a regex may take time that grows with more than a small power of a name's length."""
-    if len(regex) > _LONGEST_REGEX:
-        return f"is longer than {_LONGEST_REGEX} characters"
-    long, nested = 0, False
-
-    def ways(part: object, within: bool) -> int:
-        nonlocal long, nested
-        operation, content = part if isinstance(part, tuple) and len(part) == 2 else (None, part)
-        if operation in _REPEATS:
-            least, most, content = content
-            long += most > _LONG
-            nested |= within and least != most
-            return (most - least + 1 if most <= _LONG else 1) * ways(content, within or most > 1)
-        if operation is sre.BRANCH:
-            nested |= within
-            return sum(ways(alternative, within) for alternative in content[1])
-        parts = content if isinstance(content, (tuple, list, sre.SubPattern)) else ()
-        return prod(ways(inner, within) for inner in parts)
-
-    found = ways(sre.parse(regex), False)
-    if nested:
-        return "repeats what has repetitions or alternatives in it"
-    if long >= len(_MOST_WAYS):
-        return f"has more than {len(_MOST_WAYS) - 1} long repetitions"
-    return "has too many repetitions and alternatives" if found > _MOST_WAYS[long] else None

@@ -517,13 +517,16 @@ def test_mixed_precision_names_every_module(config):
     plain = read_model(config(LLAMA)).weight_bytes()
     saved = 2 * (2048 * (2048 + 2 * 512 + 2048) + 2048 * 8192 * (2 - 9 / 16)) + 2048 * 128256 * (1 - 1 / 32)
     assert plain - model.weight_bytes() == saved
-    # A group of compressed-tensors may be of named modules; the widest format of a kernel's parts counts.
+    # A group of compressed-tensors may be of named modules; a kernel has the widest format of its parts.
     eight = {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8, "type": "float"}}
     four = {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}}
     groups = {"a": {**four, "targets": ["Linear"]}, "b": {**eight, "targets": ["re:.*self_attn.q_proj"]}}
     packed = {"quant_method": "compressed-tensors", "config_groups": groups}
     (group,) = read_model(config({**LLAMA, "quantization_config": packed})).layers
-    assert group.formats == (("qkv_proj", "fp8", "fp8"),)
+    assert group.formats == (
+        ("qkv_proj", "fp8", "fp8"),
+        *((f"qkv_proj.{part}", "int4_g128", None) for part in ("k_proj", "v_proj")),
+    )
 
 
 def test_modules_that_gptq_stores_otherwise(config):

@@ -36,7 +36,9 @@ class Linear:
     def stored_bytes(self, precision: Precision) -> int:
         """Return the bytes of all copies, with scales and biases."""
         bias = self.bias * self.outputs * BITS[precision.plain] // 8
-        return self.copies * (precision.format_of(self.kernel).matrix_bytes(self.outputs, self.inputs) + bias)
+        return self.copies * (
+            precision.format_of(self.kernel, self.part).matrix_bytes(self.outputs, self.inputs) + bias
+        )
 
 
 class Block:

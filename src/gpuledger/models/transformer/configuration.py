@@ -132,7 +132,8 @@ def read_model(
         raise keys.error("max_position_embeddings", "it is missing", "use a model's complete config.json")
     softcap = keys.number("final_logit_softcapping", None) is not None
     side_vocab = keys.integer("vocab_size_per_layer_input", MAX_VOCAB, 0) if layers[0].per_layer else 0
-    precision, layers = read_precision(outer if outer.content.get("quantization_config") else keys, outer, layers)
+    holder = outer if outer.content.get("quantization_config") else keys
+    precision, layers = read_precision(holder, outer, layers, kind, bool(inside))
     strange = ", ".join(sorted(_unknown_keys(keys, outer, bool(inside))))
     if treat_as is not None:
         ignored = f", without its keys {strange}" if strange else ""
@@ -393,4 +394,4 @@ def _formats(precision: Precision, layers: tuple[Layers, ...]) -> Iterator[str]:
     """Yield the formats in which the matrices of the layers are stored."""
     for group in layers:
         own = precision.with_formats(group.formats)
-        yield from (own.format_of(linear.kernel).values for linear in group.linears(1))
+        yield from (own.format_of(linear.kernel, linear.part).values for linear in group.linears(1))

@@ -76,14 +76,13 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     if "experts" not in rows.fused:
         operand = rows.operand_bytes(up[0].kernel)
         rows.elementwise("expert_permute", chosen, hidden, chosen * (hidden * operand), chosen * (hidden * operand))
-    fuse = "gate_up" in rows.fused
     choices = everyone * ffn.active
     # Among more devices than a token chooses experts, engines send it only where it is needed; among fewer, everything
     # to everybody (as TensorRT-LLM's select_alltoall_method_type in fused_moe_wide_ep.py decides).
     arrived = chosen if spread and parallel.expert > ffn.active else choices
     routed = -(-ffn.experts // parallel.expert), choices, arrived, chosen, touched
-    for bunch in [up] if fuse else [[linear] for linear in up]:
-        kernel = bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part
+    for bunch in rows.bunches(up, "gate_up" in rows.fused):
+        kernel = bunch[0].kernel if len(bunch) == len(up) else bunch[0].part
         _grouped(rows, bunch, *routed, kernel, routing)
     _activation(rows, ffn.expert, "expert_", chosen, ffn.expert.width // parallel.expert_width_devices)
     _grouped(rows, [down], *routed, "expert_down_proj", routing)
@@ -130,6 +129,7 @@ def _grouped(
 ) -> None:
     """Add one GEMM over the experts of a device; it reads the weights of the experts that receive a token."""
     n, k, one = rows.matrices(bunch, rows.parallel.expert_width_devices)
+    matrix = bunch[0].kernel, bunch[0].part if len(bunch) == 1 else ""
     batch = np.where(chosen > 0, np.maximum(np.rint(touched).astype(np.int64), 1), 0)
     batch = np.minimum(batch, chosen)
     rows.add(
@@ -144,9 +144,9 @@ def _grouped(
         experts=experts,
         macs=rows.product(chosen, n, k),
         weight=np.rint(touched * one).astype(np.int64),
-        read=chosen * (k * rows.operand_bytes(bunch[0].kernel)),
+        read=chosen * (k * rows.operand_bytes(*matrix)),
         write=chosen * (n * rows.value_bytes),
         devices=rows.parallel.group,
         routing=None if routing.even else routing,
-        **rows.formats(bunch[0].kernel),
+        **rows.formats(*matrix),
     )

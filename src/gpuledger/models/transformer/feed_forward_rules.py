@@ -341,7 +341,7 @@ def longcat(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
         keys.fixed(key, wanted, "another kind of layer")
     # Norms' weights have these scales in them; how scores are computed; multi-token prediction is left out.
     keys.known |= {"mla_scale_q_lora", "mla_scale_kv_lora", "router_dtype", "nextn_use_scmoe"}
-    if re.search(r"layers\.\d", json.dumps(keys.content.get("quantization_config"))):
+    if re.search(r"layers\W*\d|[*\\][^\"]*(?<!\[)\d(?!\])", json.dumps(keys.content.get("quantization_config"))):
         problem = "names modules of single layers, which are pairs here"
         raise keys.error("quantization_config", problem, "use a checkpoint whose layers have the same formats")
     count, zero = keys.integer("n_routed_experts", MAX_EXPERTS), keys.integer("zero_expert_num", MAX_EXPERTS, 0, low=0)

@@ -29,7 +29,8 @@ class Layers:
     """All layers of one kind; ``numbers`` are their positions in the model, from 0.
 
     ``formats`` names the kernels whose weights the checkpoint stores in another format than those of the model, with
-    the format and that of the operands (see :class:`Precision`); an empty format: unquantised.
+    the format and that of the operands (see :class:`Precision`); an empty format: unquantised. Of a kernel that joins
+    matrices of several formats, it has the widest, and the others for single matrices (``qkv_proj.k_proj``).
     """
 
     numbers: tuple[int, ...]
@@ -65,10 +66,14 @@ class Layers:
         return blocks * (2 if self.post_norms else 1)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
-        if self.residuals:
-            yield from self.residuals.linears(hidden)
         yield from self.attention.linears(hidden)
         yield from self.ffn.linears(hidden)
+        yield from self.other_linears(hidden)
+
+    def other_linears(self, hidden: int) -> Iterator[Linear]:
+        """Yield the matrices outside attention and feed-forward block."""
+        if self.residuals:
+            yield from self.residuals.linears(hidden)
         if self.per_layer:
             yield Linear("per_layer_gate_proj", "per_layer_gate_proj", self.per_layer, hidden)
             yield Linear("per_layer_proj", "per_layer_proj", hidden, self.per_layer)

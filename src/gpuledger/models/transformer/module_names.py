@@ -1,182 +1,214 @@
-"""From the names of a checkpoint's modules to the kernels that hold their weights."""
+"""The names of a layer's modules, as checkpoints have them."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 
-from gpuledger.errors import InputError
-from gpuledger.ledger.download.names import shown
-from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.keys import ConfigKeys
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers
-from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
-from gpuledger.models.transformer.precision import Precision, number_format
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
-
-Formats = tuple[str, str | None]
-
-_PROJECTIONS = "gate_proj|up_proj|gate_up_proj|down_proj|w1|w2|w3|input_linear|output_linear"
-_DOWN = ("down_proj", "w2", "output_linear")
-#: Patterns of module names after the layer's number, and the kernels that hold their weights.
-_MODULES = (
-    (r"(self_attn|attn|attention|linear_attn)(\.\w+)?", "attention"),
-    (r"self_attn\.indexer(\.\w+)?", "attention"),
-    (r"((\w+\.)?(q_proj|k_proj|v_proj|qkv_proj|o_proj|q_a_proj|q_b_proj|kv_a_proj_with_mqa|kv_b_proj))", "attention"),
-    (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
-    (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
-    (r"mixer\.(in_proj|out_proj|q_proj|k_proj|v_proj|o_proj|conv1d)", "attention"),
-    (r"mamba(\.(in_proj|x_proj|dt_proj|out_proj|conv1d))?", "attention"),
-    (r"conv(\.(in_proj|out_proj|conv))?", "attention"),
-    (rf"(mlp\.)?shared_mlp(\.({_PROJECTIONS}))?", "shared_mlp"),
-    (rf"block_sparse_moe\.({_PROJECTIONS})", "expert_"),
-    (r"mixer\.fc[12]_latent_proj", "latent"),
-    (rf"(mlp|ffn|feed_forward)(\.({_PROJECTIONS}))?", ""),
-    (rf"mixer\.({_PROJECTIONS})", ""),
-    (rf"({_PROJECTIONS})", ""),
+from gpuledger.models.transformer.recurrent_blocks import (
+    DeltaAttention,
+    LightningAttention,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
 )
-_ATTENTION_PARTS = {
-    **{part: {"qkv_proj", "q_proj"} for part in ("q_proj", "k_proj", "v_proj", "qkv_proj")},
-    **{"o_proj": {"out_proj"}, "q_a_proj": {"qkv_a_proj"}, "q_b_proj": {"q_b_proj"}, "kv_b_proj": {"kv_b_proj"}},
-    "kv_a_proj_with_mqa": {"qkv_a_proj", "kv_a_proj"},
-    **{"indexer": {"index_q_proj", "index_k_proj"}, "wq_b": {"index_q_proj"}, "wk": {"index_k_proj"}},
-    **{"weights_proj": {"index_weights_proj"}, "in_proj_qkv": {"delta_in_proj"}, "in_proj_z": {"delta_in_proj"}},
-    **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
-    **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}, "output_gate": {"attn_gate_proj"}},
-    **{"index_q_proj": {"index_q_proj"}, "index_k_proj": {"index_k_proj"}},
-    "mamba": {"ssm_in_proj", "ssm_x_proj", "ssm_step_proj", "out_proj"},
-    **{"in_proj": {"ssm_in_proj"}, "x_proj": {"ssm_x_proj"}, "dt_proj": {"ssm_step_proj"}, "out_proj": {"out_proj"}},
-    **{"query_key_value": {"qkv_proj"}, "dense": {"out_proj"}},
-    **{"conv": {"ssm_in_proj", "out_proj"}, "conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
-}
-_ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"} | {
-    *("index_q_proj", "index_k_proj", "attn_gate_proj", "out_a_proj", "delta_in_proj")
-}
-_UNTOUCHED = re.compile(
-    r".*(lm_head|embed_tokens|wte|norm|layernorm|router|(^|[._])gate|shared_expert_gate|vision\w*|visual|multi_modal\w*"
-    r"|mm_\w+|patch_\w+|(^|\.)(head|embed)|rotary_emb|e_score_correction_bias)([.\w*]*)"
-)
-
-
-@lru_cache(maxsize=4096)
-def _kernels_of(module: str) -> frozenset[str] | None:
-    """Return the kernels that hold the weights of *module*; None if it is unknown."""
-    if "norm" in module.rpartition(".")[2]:
-        return frozenset()
-    for pattern, where in _MODULES:
-        if re.fullmatch(pattern, module):
-            last = module.rpartition(".")[2]
-            if where == "latent":
-                return frozenset({"latent_down_proj" if "fc1" in last else "latent_up_proj"})
-            if where == "shared_mlp":  # Granite's blocks are so called without experts, too
-                shared = _kernels_of(module.removeprefix("mlp.").replace("shared_mlp", "shared_experts")) or frozenset()
-                return shared | {kernel.removeprefix("shared_") for kernel in shared}
-            if where == "attention":
-                return frozenset(_ATTENTION_PARTS.get(last, _ALL_ATTENTION))
-            kernels = frozenset({f"{where}gate_up_proj", f"{where}up_proj", f"{where}down_proj"})
-            if last in _DOWN:
-                return kernels & {f"{where}down_proj"}
-            if last in _PROJECTIONS.split("|"):
-                return kernels - {f"{where}down_proj"}
-            # A whole MoE block named mlp includes its experts.
-            whole = ("experts", "shared_experts") if module in ("mlp", "ffn") else ()
-            return kernels.union(*map(_kernels_of, whole))
-    return frozenset() if _UNTOUCHED.fullmatch(module) else None
-
-
-def _alternatives(name: str) -> list[str]:
-    """Expand the first group of alternatives in a pattern: ``mlp.(gate|up)_proj``."""
-    match = re.search(r"\(([\w|]+)\)", name)
-    return [name.replace(match[0], one) for one in match[1].split("|")] if match else [name]
 
 
 @dataclass(frozen=True)
-class _FormatRule:
-    """Formats (weights, operands) of the kernels that hold a module, in one layer or (None) in all of them."""
+class Module:
+    """A weight matrix and its names within a layer.
 
-    layer: int | None
-    module: str
-    kernels: frozenset[str]
-    formats: Formats
+    Attributes
+    ----------
+    kernel, part : str
+        As those of :class:`gpuledger.models.transformer.blocks.Linear`.
+    names : tuple of tuple of str
+        Of each of the modules that it is stored as, such as one per expert, the names that checkpoints give it.
+    """
 
-    def concerns(self, group: Layers, number: int) -> bool:
-        if self.layer not in (None, number):
-            return False
-        # Qwen3.5 calls the two kinds of attention differently, Kimi-K3 calls both self_attn.
-        delta = group.attention if isinstance(group.attention, DeltaAttention) else None
-        kind = self.module.partition(".")[0]
-        kinds = {type(part) for part in group.attention.parts}
-        if kind == "self_attn" and kinds <= {StateSpace, SelectiveScan, ShortConvolution}:
-            return False
-        if (kind == "conv") != isinstance(group.attention, ShortConvolution) and kind in ("conv", "mamba"):
-            return False
-        if kind == "mamba" and not kinds & {StateSpace, SelectiveScan}:
-            return False
-        return not ((kind == "self_attn" and delta and not delta.decay_rank) or (kind == "linear_attn" and not delta))
+    kernel: str
+    part: str
+    names: tuple[tuple[str, ...], ...]
 
 
-def _rules(name: str, formats: Formats, layers: tuple[Layers, ...], keys: ConfigKeys) -> Iterator[_FormatRule]:
-    count = sum(group.count for group in layers)
-    for one in _alternatives(name):
-        plain = one.removeprefix("re:").replace("\\.", ".").replace(".*", "*").strip("^$*")
-        if plain.startswith("mtp"):  # multi-token prediction is left out
-            continue
-        match = re.fullmatch(r"(?:.*?)layers\.?(\d{1,6}|\*)\.?(.*)", plain)
-        layer = int(match[1]) if match and match[1] != "*" else None
-        if layer is not None and layer >= count:
-            continue
-        module = match[2] if match else plain.removeprefix("model.").removeprefix("language_model.")
-        module = module.strip(".*").removesuffix(".weight")
-        if any(isinstance(group.ffn, Experts) and group.ffn.own_norms for group in layers):
-            module = re.sub(r"^mlp\b", "shared_experts", module)  # Gemma 4: beside the experts
-        kernels = _kernels_of(module) if module else frozenset(WEIGHTS - UNCONVERTED)
-        if kernels is None:
-            problem = f"unknown module {shown(name)}"
-            raise InputError(keys.file, f"key {keys.inside}", problem, "name modules of the architecture")
-        yield _FormatRule(layer, module, kernels, formats)
+_INDEXER = {
+    **{"index_q_proj": "indexer.wq_b", "index_k_proj": "indexer.wk", "index_weights_proj": "indexer.weights_proj"}
+}
+#: What attention is called, and its parts where they are not called as here; a space between two modules of one part.
+_ATTENTION = {
+    Attention: ("self_attn", {"out_proj": "o_proj", "attn_gate_proj": "g_proj"}),
+    LatentAttention: (
+        "self_attn",
+        {"kv_a_proj": "kv_a_proj_with_mqa", "out_proj": "o_proj", "attn_gate_proj": "g_proj", **_INDEXER},
+    ),
+    CompressedAttention: (
+        "attn",
+        {
+            **{"q_a_proj": "wq_a", "kv_a_proj": "wkv", "q_b_proj": "wq_b", "out_a_proj": "wo_a", "out_proj": "wo_b"},
+            **{"compress_proj.values": "compressor.wkv", "compress_proj.weights": "compressor.wgate"},
+            "index_compress_proj.values": "indexer.compressor.wkv",
+            "index_compress_proj.weights": "indexer.compressor.wgate",
+            **_INDEXER,
+        },
+    ),
+    DeltaAttention: (
+        "linear_attn",
+        {
+            **{"delta_in_proj": "q_proj k_proj", "values": "v_proj", "gate": "g_proj", "out_proj": "o_proj"},
+            **{"decay": "a_proj", "beta": "b_proj", "decay_a": "f_a_proj", "decay_b": "f_b_proj"},
+            **{"gate_a": "g_a_proj", "gate_b": "g_b_proj"},
+        },
+    ),
+    LightningAttention: ("self_attn", {"attn_gate_proj": "output_gate"}),
+    StateSpace: (
+        "mamba",
+        {**dict.fromkeys(("gate", "values", "input", "output", "step"), "in_proj"), "ssm_out_proj": "out_proj"},
+    ),
+    SelectiveScan: (
+        "mamba",
+        {"values": "in_proj", "gate": "in_proj", "ssm_x_proj": "x_proj", "ssm_step_proj": "dt_proj"},
+    ),
+    ShortConvolution: ("conv", dict.fromkeys(("input_gate", "output_gate", "values"), "in_proj")),
+}
+#: Names of the other matrices.
+_OTHERS = {
+    **{"attention": "hc_attn", "ffn": "hc_ffn", "altup_router": "altup.modality_router"},
+    **{"predict": "altup.prediction_coefs", "correct": "altup.correction_coefs"},
+    **{"laurel_down_proj": "laurel.linear_left", "laurel_up_proj": "laurel.linear_right"},
+    **{"per_layer_gate_proj": "per_layer_input_gate", "per_layer_proj": "per_layer_projection"},
+    **{"router": "@.gate", "shared_gate": "@.shared_expert_gate"},
+    **{"latent_down_proj": "@.fc1_latent_proj", "latent_up_proj": "@.fc2_latent_proj"},
+}
+
+_EXPERTS_W = "experts.#.gate_proj=experts.#.w1 experts.#.up_proj=experts.#.w3 experts.#.down_proj=experts.#.w2"
+_W = "gate_proj=w1 up_proj=w3 down_proj=w2"
+_QWEN = "shared_experts=shared_expert linear_attn.o_proj=linear_attn.out_proj"
+_NEOX = "[qkv]_proj=query_key_value o_proj=dense up_proj=dense_h_to_4h down_proj=dense_4h_to_h"
+_GRANITE = (
+    "@.experts.#=block_sparse_moe @.gate=block_sparse_moe.router.layer @.shared_experts=shared_mlp "
+    "mlp=shared_mlp gate_proj=input_linear up_proj=input_linear down_proj=output_linear"
+)
+#: What architectures call otherwise, by ``model_type``: parts of names as this module writes them (``#``: an expert's
+#: number, ``@``: a feed-forward block with experts) and what to put there; ``|`` between names of which any is used.
+_CHANGES = {
+    "gpt2": "self_attn.[qkv]_proj=attn.c_attn self_attn.o_proj=attn.c_proj up_proj=c_fc down_proj=c_proj",
+    "phi3": "[qkv]_proj=qkv_proj",
+    "phi": "o_proj=dense up_proj=fc1 down_proj=fc2",
+    "falcon": f"self_attn=self_attention {_NEOX}",
+    "gpt_neox": f"self_attn=attention {_NEOX}",
+    "starcoder2": "up_proj=c_fc down_proj=c_proj",
+    "exaone": "self_attn=attn.attention o_proj=out_proj gate_proj=c_fc_0 up_proj=c_fc_1 down_proj=c_proj",
+    "internlm2": f"self_attn=attention [qkv]_proj=wqkv o_proj=wo mlp=feed_forward {_W}",
+    **dict.fromkeys(
+        (
+            *("mixtral", "phimoe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2", "minimax_m3"),
+            "minimax_m3_vl_text",
+        ),
+        f"@=block_sparse_moe {_EXPERTS_W}",
+    ),
+    "kimi_linear": f"linear_attn=self_attn @=block_sparse_moe {_EXPERTS_W}",
+    "qwen2_moe": _QWEN,
+    **dict.fromkeys(
+        ("qwen3_5_text", "qwen3_5_moe_text"),
+        f"linear_attn.[qkv]_proj=linear_attn.in_proj_qkv linear_attn.g_proj=linear_attn.in_proj_z "
+        f"linear_attn.a_proj=linear_attn.in_proj_a linear_attn.b_proj=linear_attn.in_proj_b {_QWEN}",
+    ),
+    "qwen3_next": (
+        f"linear_attn.[qkvg]_proj=linear_attn.in_proj_qkvz linear_attn.[ab]_proj=linear_attn.in_proj_ba {_QWEN}"
+    ),
+    "llama4_text": "@.gate=@.router @=feed_forward mlp=feed_forward shared_experts=shared_expert",
+    "gpt_oss": "@.gate=@.router",
+    "gemma4_text": "@.experts=experts @.gate=router.proj @.shared_experts=mlp",
+    "step3p5": "@.experts.#=moe @.gate=moe.gate @.shared_experts=share_expert",
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), f"@=ffn {_W}"),
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), "@.gate=@.gate.wg shared_experts=shared_mlp"),
+    "hy_v3": "@.gate=@.router.gate shared_experts=shared_experts|shared_mlp",
+    **dict.fromkeys(("granitemoe", "granitemoeshared", "granitemoehybrid", "granitemoe_swa"), _GRANITE),
+    **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), "self_attn=attention [qkv]_proj=query_key_value o_proj=dense"),
+    "afmoe": "@.gate=@.router.gate",
+    # Of a pair of layers, each has attention and a dense block of its own.
+    "longcat_flash": "self_attn=self_attn.0|1 mlp=mlps.0|1 @.gate=@.router.classifier",
+    "nemotron_h": "mamba=mixer self_attn=mixer mlp=mixer @=mixer",
+    **dict.fromkeys(("bamba", "falcon_h1"), "mlp=feed_forward"),
+    "jamba": "mlp=feed_forward @.gate=@.router @=feed_forward",
+    **dict.fromkeys(
+        ("lfm2", "lfm2_moe", "lfm3"), f"self_attn.o_proj=self_attn.out_proj mlp=feed_forward @=feed_forward {_W}"
+    ),
+}
+_CHANGES["step3p7"] = _CHANGES["step3p5"]
+#: Names that engines give to matrices that they join.
+_JOINED = (
+    "[qkv]_proj=qkv_proj gate_proj=gate_up_proj up_proj=gate_up_proj q_a_proj=fused_qkv_a_proj_with_mqa "
+    "kv_a_proj_with_mqa=fused_qkv_a_proj_with_mqa in_proj_qkv=in_proj_qkvz in_proj_z=in_proj_qkvz "
+    "in_proj_a=in_proj_ba in_proj_b=in_proj_ba"
+)
+#: What stands before a layer's number.
+_LAYERS = {
+    **{"gpt2": ("transformer.h.",), "falcon": ("transformer.h.",), "exaone": ("transformer.h.",)},
+    **{"gpt_neox": ("gpt_neox.layers.",), "nemotron_h": ("backbone.layers.", "model.layers.")},
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), ("layers.", "model.layers.")),
+}
 
 
-def by_module(
-    layers: tuple[Layers, ...], keys: ConfigKeys, modules: Sequence[tuple[str, Formats]], precision: Precision
-) -> tuple[Layers, ...]:
-    """Split layers where their modules are stored in different formats.
+def layer_prefixes(kind: str, nested: bool) -> tuple[str, ...]:
+    """Return what names of modules begin with, before a layer's number.
 
     Parameters
     ----------
-    keys : ConfigKeys
-        Of the object that names the modules, for error messages.
-    modules : sequence of (name, (format of the weights, format of the operands))
-        Names or patterns; an empty format: unquantised. Of several formats of a kernel's parts, the widest counts.
-    precision : Precision
-        Of the model: formats that are the same are left out.
+    kind : str
+        The architecture, a ``model_type``.
+    nested : bool
+        The file describes other parts beside the text model.
     """
-    found = [rule for name, formats in modules for rule in _rules(name, formats, layers, keys)]
-    everywhere = [rule for rule in found if rule.layer is None]
-    of_layer: dict[int | None, list[_FormatRule]] = {}
-    for rule in found:
-        of_layer.setdefault(rule.layer, []).append(rule)
-    split: list[Layers] = []
-    for group in layers:
-        present = {linear.kernel for linear in group.linears(1)}
-        kinds: dict[tuple, list[int]] = {}
-        for number in group.numbers:
-            chosen: dict[str, Formats] = {}
-            for rule in (*everywhere, *of_layer.get(number, ())):
-                if rule.concerns(group, number):
-                    for kernel in rule.kernels & present:
-                        chosen[kernel] = max(chosen.get(kernel, rule.formats), rule.formats, key=_bits)
-            own = ((kernel, *formats) for kernel, formats in sorted(chosen.items()))
-            kinds.setdefault(tuple(one for one in own if _differs(one, precision)), []).append(number)
-        split += [replace(group, numbers=tuple(numbers), formats=own) for own, numbers in kinds.items()]
-    return tuple(sorted(split, key=lambda group: group.numbers))
+    outer = ("language_model.model.layers.", "model.language_model.layers.", "thinker.model.layers.")
+    return (outer if nested else ()) + _LAYERS.get(kind, ("model.layers.",))
 
 
-def _bits(formats: Formats) -> int:
-    return number_format(formats[0]).bits if formats[0] else 64
+def modules_of(group: Layers, kind: str, joined: bool = False) -> tuple[Module, ...]:
+    """Return the modules of a layer with weights.
+
+    Parameters
+    ----------
+    kind : str
+        The architecture, a ``model_type``.
+    joined : bool
+        Name them as engines do that join matrices with the same input (``qkv_proj``).
+    """
+    changes = [change.split("=") for change in f"{_CHANGES.get(kind, '')} @=mlp {_JOINED if joined else ''}".split()]
+    patterns = [(re.compile(rf"(?<!\w){old}(?!\w)"), new) for old, new in changes]
+    found = []
+    for linear, names in _named(group):
+        members: list[tuple[str, ...]] = []
+        for name in names.split():
+            for pattern, new in patterns:
+                name = pattern.sub(new, name)
+            spelt = [".".join(parts) for parts in product(*(part.split("|") for part in name.split(".")))]
+            numbers = range(linear.copies) if "#" in name else (0,)
+            members += [tuple(one.replace("#", str(number)) for one in spelt) for number in numbers]
+        found.append(Module(linear.kernel, linear.part, tuple(dict.fromkeys(members))))
+    return tuple(found)
 
 
-def _differs(formats: tuple[str, str, str | None], precision: Precision) -> bool:
-    kernel = formats[0]
-    other = precision.with_formats([formats])
-    same = other.format_of(kernel) == precision.format_of(kernel)
-    return not same or other.operands_of(kernel) != precision.operands_of(kernel)
+def _named(group: Layers) -> Iterator[tuple[Linear, str]]:
+    """Yield the matrices of a layer and their names, as most architectures have them."""
+    for part in group.attention.parts:
+        for linear in part.linears(1):
+            within, own = _ATTENTION[type(part)]
+            names = own.get(f"{linear.kernel}.{linear.part}") or own.get(linear.part, linear.part)
+            yield linear, " ".join(f"{within}.{name}" for name in names.split())
+    ffn = group.ffn
+    for linear in ffn.linears(1):
+        prefix = next((prefix for prefix in ("shared_", "expert_") if linear.part.startswith(prefix)), "")
+        if linear.part in _OTHERS:
+            yield linear, _OTHERS[linear.part]
+            continue
+        block = {"shared_": ffn.shared, "expert_": ffn.expert}[prefix] if isinstance(ffn, Experts) else ffn
+        name = linear.part.removeprefix(prefix)
+        if isinstance(block, FeedForward) and block.stored_fused and block.gated and name != "down_proj":
+            name = "gate_up_proj"
+        yield linear, {"": "mlp.", "shared_": "@.shared_experts.", "expert_": "@.experts.#."}[prefix] + name
+    for linear in group.other_linears(1):
+        yield linear, _OTHERS[linear.part]

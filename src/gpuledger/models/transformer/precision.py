@@ -74,8 +74,9 @@ class Precision:
     Attributes
     ----------
     weights : str or mapping
-        Format of the linear layers (see :func:`number_format`). A mapping sets it per kernel, with ``"*"`` for the
-        rest. Embeddings, LM head, router and the gate of shared experts are unquantised unless named.
+        Format of the linear layers (see :func:`number_format`). A mapping sets it per kernel, or per matrix of a kernel
+        that joins several (``qkv_proj.k_proj``), with ``"*"`` for the rest. Embeddings, LM head, router and the gate of
+        shared experts are unquantised unless named.
     activations : str
         Format of kernel outputs and of the residual stream.
     cache : str
@@ -97,7 +98,7 @@ class Precision:
 
     def __post_init__(self):
         for what in ("weights", "operands"):
-            for kernel in set(_per_kernel(getattr(self, what))) - {"*"} - WEIGHTS:
+            for kernel in {name.partition(".")[0] for name in _per_kernel(getattr(self, what))} - {"*"} - WEIGHTS:
                 remedy = f"name one of {', '.join(sorted(WEIGHTS))}, or '*' for the rest"
                 raise InputError("precision", what, f"no kernel with weights is named {kernel!r}", remedy)
         for name in _per_kernel(self.weights).values():
@@ -137,27 +138,40 @@ class Precision:
         weights = _per_kernel(self.weights)
         return tuple(dict.fromkeys([weights.get("*", self.plain), *weights.values()]))
 
-    def format_of(self, kernel: str) -> Format:
-        """Return the format of the weights of *kernel*."""
-        weights = _per_kernel(self.weights)
-        if kernel in weights:
-            return number_format(weights[kernel])
-        if kernel in UNCONVERTED:
-            return number_format(self.plain)
-        return number_format(weights.get("*", self.plain))
+    def stated(self, kernel: str, part: str = "") -> tuple[str, str | None]:
+        """Return the formats of weights (empty: unquantised) and operands that are stated for a matrix of *kernel*."""
+        weights, operands = _per_kernel(self.weights), _per_kernel(self.operands)
+        usual = "" if kernel in UNCONVERTED else weights.get("*", "")
+        return _of_part(weights, kernel, part, usual), _of_part(operands, kernel, part, operands.get("*"))
 
-    def operands_of(self, kernel: str) -> str:
+    def alike(self, *formats: tuple[str, str | None]) -> bool:
+        """Return whether pairs as those of :meth:`stated` store and multiply the same."""
+        if len(set(formats)) == 1:
+            return True
+        return len({(number_format(weights or self.plain), self._used(weights, how)) for weights, how in formats}) == 1
+
+    def _used(self, weights: str, operands: str | None) -> str:
+        narrow = operands is not None and number_format(weights or self.plain).bits < BITS[self.activations]
+        return operands if operands and narrow else self.activations
+
+    def format_of(self, kernel: str, part: str = "") -> Format:
+        """Return the format of the weights of *kernel*, or of one of the matrices that it joins."""
+        return number_format(self.stated(kernel, part)[0] or self.plain)
+
+    def operands_of(self, kernel: str, part: str = "") -> str:
         """Return the format of the activations that *kernel* multiplies with its weights."""
-        given = _per_kernel(self.operands)
-        operands = given.get(kernel, given.get("*"))
-        narrow = operands is not None and self.format_of(kernel).bits < BITS[self.activations]
-        return operands if narrow else self.activations
+        return self._used(*self.stated(kernel, part))
 
-    def math_of(self, kernel: str) -> str:
+    def math_of(self, kernel: str, part: str = "") -> str:
         """Return the format in which *kernel* computes: its operands', or its weights' if wider."""
-        weights, operands = self.format_of(kernel), self.operands_of(kernel)
+        weights, operands = self.format_of(kernel, part), self.operands_of(kernel, part)
         return weights.values if weights.bits > BITS[operands] else operands
 
 
 def _per_kernel(formats: str | Mapping | None) -> Mapping:
     return formats if isinstance(formats, Mapping) else {"*": formats}
+
+
+def _of_part(formats: Mapping, kernel: str, part: str, usual: str | None) -> str | None:
+    own = formats.get(kernel, usual)
+    return formats.get(f"{kernel}.{part}", own) if part and len(formats) > 1 else own

@@ -1,14 +1,15 @@
 """The precision of a checkpoint: ``torch_dtype`` and ``quantization_config`` of its config.json."""
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.blocks import Experts
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
-from gpuledger.models.transformer.module_names import by_module
+from gpuledger.models.transformer.module_patterns import by_module
 from gpuledger.models.transformer.precision import Precision
 
 #: Inference engines serve 32-bit checkpoints in 16 bits by default.
@@ -16,12 +17,19 @@ SERVED = {"float32": "bf16", "bfloat16": "bf16", "float16": "fp16", "auto": "bf1
 MAX_GROUP = 65_536
 #: Keys that list the modules that are not quantised.
 EXCLUDED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
+#: What makes a name of AutoRound an expression.
+_EXPRESSION = re.compile(r"[*+?^$()\[\]{}|\\]")
 
 
 def read_precision(
-    keys: ConfigKeys, outer: ConfigKeys, layers: tuple[Layers, ...]
+    keys: ConfigKeys, outer: ConfigKeys, layers: tuple[Layers, ...], kind: str, nested: bool
 ) -> tuple[Precision, tuple[Layers, ...]]:
     """Return the precision of a checkpoint, and its layers, split where they differ in the formats of their weights.
+
+    Parameters
+    ----------
+    kind, nested : str, bool
+        The architecture, and whether the file describes other parts beside the text model: for names of modules.
 
     Raises
     ------
@@ -41,7 +49,7 @@ def read_precision(
     settings = keys.mapping("quantization_config")
     if not settings:
         precision = Precision(plain, plain, plain)
-        return precision, by_module(layers, keys, experts, precision)
+        return precision, by_module(layers, keys, experts, precision, kind, nested)[0]
     inner = ConfigKeys(settings, keys.file, "quantization_config")
     # Early files of Model Optimizer omit the method.
     by = inner.mapping("producer").get("name")
@@ -57,17 +65,16 @@ def read_precision(
     if inner.content.get("moe_quant_algo") is not None:
         # Only experts were converted by Model Optimizer, the rest stays as it was: what it ignored is quantised too.
         algorithm = inner.choice("moe_quant_algo", MODELOPT, "")
-        return precision, by_module(layers, inner, [("experts", MODELOPT[algorithm])], precision)
+        return precision, by_module(layers, inner, [("experts", MODELOPT[algorithm])], precision, kind, nested)[0]
     unquantised = [(name, ("", None)) for key in EXCLUDED for name in inner.strings(key)]
     if any(isinstance(group.ffn, Experts) and group.ffn.latent_norm for group in layers):
         # Kimi-K3's weights keep these in 16 bits though its list does not name them (SGLang and vLLM load them so).
-        unquantised += [(f"mixer.fc{i}_latent_proj", ("", None)) for i in (1, 2)]
+        unquantised += [(f"fc{i}_latent_proj", ("", None)) for i in (1, 2)]
+    patterns = [*unquantised, *scheme.modules, *experts]
+    layers, head = by_module(layers, inner, patterns, precision, kind, nested)
     if method in ("awq", "gptq") and inner.flag("lm_head"):
-        precision = replace(precision, weights={"*": scheme.weights, "lm_head": scheme.weights})
-    heads = [pair for name, pair in scheme.modules if name.rpartition(".")[2] in ("lm_head", "head") and pair[0]]
-    if heads:
-        precision = precision.with_formats([("lm_head", *heads[-1])])
-    return precision, by_module(layers, inner, [*scheme.modules, *unquantised, *experts], precision)
+        head = head or (scheme.weights, None)
+    return (precision.with_formats([("lm_head", *head)]) if head and head[0] else precision), layers
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,8 @@ def _integers(keys: ConfigKeys, plain: str) -> _Scheme:
     modules = []
     # GPTQModel: patterns of modules that differ, or (with a minus) are left out.
     for name in (dynamic := keys.inner("dynamic")).content:
-        left_out = name.startswith("-:")
-        own = "" if left_out else _integer_format(dynamic.inner(name), keys)
-        modules.append((name.removeprefix("-:").removeprefix("+:"), (own, None)))
+        own = "" if name.startswith("-:") else _integer_format(dynamic.inner(name), keys)
+        modules.append(("re:" + name.removeprefix("-:").removeprefix("+:"), (own, None)))
     return _Scheme(base, modules=tuple(modules))
 
 
@@ -112,7 +118,10 @@ def _auto_round(keys: ConfigKeys, plain: str) -> _Scheme:
     for name in (other := keys.inner("extra_config")).content:
         one = other.inner(name)
         own = "" if one.integer("bits", 32, None) in (16, 32) else _integer_format(one, keys)
-        modules.append((name, (own, None)))
+        # Names with signs of expressions are searched for, and only where no name says more.
+        search = f"re:{'' if name.startswith(('.*', '^')) else '.*'}{name}"
+        modules.append((search if _EXPRESSION.search(name) else name, (own, None)))
+    modules.sort(key=lambda module: module[0].startswith("re:"))
     return _Scheme(_integer_format(keys), modules=tuple(modules))
 
 

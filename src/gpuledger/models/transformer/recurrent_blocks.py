@@ -121,7 +121,7 @@ class StateSpace(Block):
             groups = self.groups * self.state
             yield Linear("ssm_in_proj", part, groups, hidden, False, "columns", self.groups, replicable=True)
         yield Linear("ssm_in_proj", "step", self.heads, hidden, False, "columns", self.heads)
-        yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.heads)
+        yield Linear("out_proj", "ssm_out_proj", hidden, width, False, "rows", self.heads)
 
     def vectors(self, hidden: int) -> int:
         # The convolution; per head a decay, a skip and a bias of the step; the norm of the output.

@@ -55,9 +55,9 @@ class KernelList:
         """Bytes of one activation."""
         return BITS[self.precision.activations] // 8
 
-    def operand_bytes(self, kernel: str) -> float:
-        """Bytes of one input value of the GEMM *kernel*; half a byte in fp4."""
-        bits = BITS[self.precision.operands_of(kernel)]
+    def operand_bytes(self, kernel: str, part: str = "") -> float:
+        """Bytes of one input value of the GEMM *kernel*, or of that with one of its matrices; half a byte in fp4."""
+        bits = BITS[self.precision.operands_of(kernel, part)]
         return bits // 8 if bits % 8 == 0 else bits / 8
 
     def plain_bytes(self, values: int) -> int:
@@ -140,26 +140,33 @@ class KernelList:
 
     def gemms(self, linears: Sequence[Linear], m: np.ndarray, fuse: bool = True) -> None:
         """Add one GEMM over matrices with the same input, or one GEMM each if *fuse* is false."""
-        for bunch in [linears] if fuse else [[linear] for linear in linears]:
-            kernel = bunch[0].kernel
+        for bunch in self.bunches(linears, fuse):
+            kernel, part = bunch[0].kernel, bunch[0].part if len(bunch) == 1 else ""
             n, k, weight = self.matrices(bunch, self.parallel.tensor)
             name = kernel if len(bunch) > 1 or len(linears) == 1 else bunch[0].part
-            traffic = {"read": m * (k * self.operand_bytes(kernel)), "write": m * (n * self.value_bytes)}
-            self.gemm(name, m, n, k, weight=weight, **traffic, **self.formats(kernel))
+            traffic = {"read": m * (k * self.operand_bytes(kernel, part)), "write": m * (n * self.value_bytes)}
+            self.gemm(name, m, n, k, weight=weight, **traffic, **self.formats(kernel, part))
+
+    def bunches(self, linears: Sequence[Linear], fuse: bool) -> list[Sequence[Linear]]:
+        """Return the matrices of each GEMM over *linears*: engines join none of different formats."""
+        formats = [self.precision.stated(linear.kernel, linear.part) for linear in linears]
+        # Those without a kernel of their own are joined all the same, in the widest format.
+        joined = fuse and (self.precision.alike(*formats) or not all(linear.part in _KERNEL for linear in linears))
+        return [linears] if joined or len(linears) == 1 else [[linear] for linear in linears]
 
     def matrices(self, bunch: Sequence[Linear], devices: int) -> tuple[int, int, int]:
         """Return columns, depth and bytes (scales and biases included) of one device's share of joined matrices."""
         parts = [share(linear, devices) for linear in bunch]
-        weights = self.precision.format_of(bunch[0].kernel)
+        formats = [self.precision.format_of(linear.kernel, linear.part) for linear in bunch]
         bias = sum(outputs for (outputs, _), linear in zip(parts, bunch, strict=True) if linear.bias)
-        stored = sum(weights.matrix_bytes(*part) for part in parts) + self.plain_bytes(bias)
+        stored = sum(one.matrix_bytes(*part) for one, part in zip(formats, parts, strict=True)) + self.plain_bytes(bias)
         return sum(outputs for outputs, _ in parts), parts[0][1], stored
 
-    def formats(self, kernel: str) -> dict[str, str]:
+    def formats(self, kernel: str, part: str = "") -> dict[str, str]:
         """Return the number formats of a GEMM as arguments of :meth:`add`."""
-        weights = self.precision.format_of(kernel)
+        weights = self.precision.format_of(kernel, part)
         stored = "fp8_block" if weights.block and weights.values == "fp8" else weights.values
-        return {"math": self.precision.math_of(kernel), "stored": stored}
+        return {"math": self.precision.math_of(kernel, part), "stored": stored}
 
     def collective(self, kernel: str, m: Number, n: int, comm: Number, devices: int, count: int = -1) -> None:
         """Add an exchange of m rows of n activations, in which each device sends *comm* bytes."""
