@@ -49,13 +49,16 @@ def number_format(name: str) -> Format:
     Besides those of :data:`BITS`: ``int4_g128`` and ``int8_g64`` (groups of 128 or 64 values along the depth share a
     16-bit scale), ``int4_g128_zero`` (with a zero point of the values' width, as in AWQ and GPTQ), ``fp8_block128``
     (blocks of 128 × 128 share a 32-bit scale, as in DeepSeek-V3). ``mxfp4`` and ``mxfp8`` have an 8-bit scale per 32
-    values (OCP Microscaling Formats 1.0), ``nvfp4`` one per 16. Scales per tensor or output channel, less than 0.1 % of
-    the matrix, are not counted.
+    values (OCP Microscaling Formats 1.0), ``nvfp4`` one per 16. ``nf4`` has a 32-bit scale per 64 values, and
+    ``nf4_double`` an 8-bit one (bitsandbytes). Scales per tensor, per output channel or of 256 scales, less than 0.1 %
+    of the matrix, are not counted.
     """
     if name in ("mxfp4", "mxfp8"):
         return Format("fp8" if name == "mxfp8" else name, 32, 8)
     if name == "nvfp4":
         return Format("nvfp4", 16, 8)
+    if name in ("nf4", "nf4_double"):
+        return Format("int4", 64, 32 if name == "nf4" else 8)
     if isinstance(name, str) and name in BITS:
         return Format(name)
     match = _SUFFIX.fullmatch(name) if isinstance(name, str) else None
@@ -63,7 +66,7 @@ def number_format(name: str) -> Format:
         if match[4]:
             return Format(match[1], block=int(match[4]), scale_bits=32)
         return Format(match[1], int(match[2]), 16 + (BITS[match[1]] if match[3] else 0))
-    remedy = f"use one of {', '.join(BITS)}, or with scales mxfp8, int4_g128, int4_g128_zero, fp8_block128"
+    remedy = f"use one of {', '.join(BITS)}, or with scales mxfp8, int4_g128, int4_g128_zero, nf4, fp8_block128"
     raise InputError("precision", "", f"there is no number format {name!r}", remedy)
 
 

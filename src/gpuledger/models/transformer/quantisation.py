@@ -16,7 +16,10 @@ from gpuledger.models.transformer.precision import Precision
 SERVED = {"float32": "bf16", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16"}
 MAX_GROUP = 65_536
 #: Keys that list the modules that are not quantised.
-EXCLUDED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
+EXCLUDED = (
+    *("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude"),
+    "llm_int8_skip_modules",
+)
 #: What makes a name of AutoRound an expression.
 _EXPRESSION = re.compile(r"[*+?^$()\[\]{}|\\]")
 
@@ -219,6 +222,44 @@ def _modelopt(keys: ConfigKeys, plain: str) -> _Scheme:
     return _Scheme(plain, None, cache, tuple(modules))
 
 
+def _bitsandbytes(keys: ConfigKeys, plain: str) -> _Scheme:
+    """Values of 4 bits are looked up, and multiplied in the format of the activations; of 8, as integers."""
+    if keys.flag("load_in_8bit"):
+        return _Scheme("int8", "int8")
+    keys.fixed("load_in_4bit", True, "neither 4 nor 8 bits")
+    return _Scheme("nf4_double" if keys.flag("bnb_4bit_use_double_quant") else "nf4")
+
+
+#: By what AMD's Quark calls them; ``uint4`` has zero points.
+_QUARK = {
+    **dict.fromkeys(("fp8_e4m3", "fp8_e4m3fn", "fp8_e4m3fnuz"), "fp8"),
+    **{"fp4": "mxfp4", "int8": "int8", "int4": "int4", "uint4": "int4"},
+}
+
+
+def _quark(keys: ConfigKeys, plain: str) -> _Scheme:
+    """AMD's Quark: one scheme for all linear layers, and others by names with stars."""
+    listed = keys.inner("layer_quant_config")
+    modules = [(name, _quark_formats(listed.inner(name), "")) for name in listed.content]
+    cache = "fp8" if keys.mapping("kv_cache_quant_config") else None
+    return _Scheme(*_quark_formats(keys.inner("global_quant_config"), plain), cache, tuple(modules))
+
+
+def _quark_formats(keys: ConfigKeys, plain: str) -> tuple[str, str | None]:
+    weight, inputs = keys.inner("weight"), keys.inner("input_tensors")
+    if not weight.content:
+        return plain, None
+    name = weight.choice("dtype", _QUARK, "")
+    values, group = _QUARK[name], weight.integer("group_size", MAX_GROUP, None, low=-1)
+    if values == "mxfp4" and group not in (None, 32):
+        raise weight.error("group_size", f"{group} values of fp4", "only groups of 32 are modelled")
+    if values == "int4" and group and group > 0:
+        values += f"_g{group}{'_zero' if name == 'uint4' else ''}"
+    # Without a type they have that of the weights.
+    operands = _QUARK[inputs.choice("dtype", _QUARK, name)] if inputs.content else None
+    return values, "fp4" if operands == "mxfp4" else operands
+
+
 METHODS: dict[str, Callable] = {
     "fp8": _fp8,
     "fbgemm_fp8": lambda keys, plain: _Scheme("fp8", "fp8"),
@@ -228,4 +269,6 @@ METHODS: dict[str, Callable] = {
     "mxfp4": _mxfp4,
     "compressed-tensors": _compressed,
     "modelopt": _modelopt,
+    "bitsandbytes": _bitsandbytes,
+    "quark": _quark,
 }
