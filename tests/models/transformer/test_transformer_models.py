@@ -669,8 +669,8 @@ HOSTILE = [
         "unknown architecture 'mamba', and none of the known ones can read its keys",
     ),
     (
-        {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
-        "unknown value 'bitsandbytes' .known: .*; remove quantization_config from a copy of the file, and state the",
+        {**LLAMA, "quantization_config": {"quant_method": "hqq", "nbits": 4}},
+        "unknown value 'hqq' .known: .*; remove quantization_config from a copy of the file, and state the",
     ),
     ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: 768.5 is not a whole number"),
 ]
