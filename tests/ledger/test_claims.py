@@ -215,6 +215,10 @@ def test_printed_decimals_are_shown():
             "claims:\n" + "- {id: a, case: b, quantity: q, value: 1, unit: '1', source: S}\n" * 2,
             "id a: two claims have this id; give each its own",
         ),
+        (
+            "claims: [{id: a, case: b, quantity: q, value: 1, unit: '1', source: S, decimals: 2147483648}]",
+            "decimals: 2147483648 is greater than the maximum of 20",
+        ),
         ("claims: [{id: A B, case: b, quantity: q, value: 1, unit: '1', source: S}]", "lower-case letters"),
     ],
 )

@@ -484,9 +484,12 @@ def test_shapes_as_recorded():
     entries = [
         {"Input": [[2, 3, 5]], "Weight": [[7, 5]], "Bias": [[7]]},
         {"Input": [[72, 17]], "Weight": [[17]], "Bias": []},
+        {"Input": [[72, 17]], "Weight": [[17]], "Bias": [[False]]},
+        {"Input": [[72, 17]], "Weight": [[17]], "Bias": [[1], 1]},
     ]
     shapes = linear_shapes(entries)
-    assert shapes.to_dict("list") == {"m": [6, 72], "n": [7, 1], "k": [5, 17], "bias": [True, False]}
+    expected = {"m": [6, 72, 72, 72], "n": [7, 1, 1, 1], "k": [5, 17, 17, 17], "bias": [True, False, False, True]}
+    assert shapes.to_dict("list") == expected
 
 
 @pytest.mark.parametrize(
@@ -501,6 +504,7 @@ def test_shapes_as_recorded():
         [{"Input": [[2, 0]], "Weight": [[7, 0]]}],
         [{"Input": [[2, 10**12]], "Weight": [[7, 10**12]]}],
         [{"Input": [[2, "3"]], "Weight": [[7, "3"]]}],
+        [{"Input": [[2, 3]], "Weight": [[7, 3]], "Bias": 7}],
     ],
 )
 def test_shapes_that_are_none(entries):

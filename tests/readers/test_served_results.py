@@ -79,6 +79,7 @@ def test_requests_in_flight_are_the_limit_or_follow_from_littles_law(tmp_path):
     # Ten requests a second, each of which takes 1 s + 127 · 20 ms.
     assert one(tmp_path, request_rate=10, max_concurrency=None).in_flight == 35
     assert one(tmp_path, request_rate=10, max_concurrency=20).in_flight == 20
+    assert one(tmp_path, request_rate=10, duration=1e-320, max_concurrency=None).in_flight == 400
 
 
 def test_a_file_may_hold_several_runs_and_a_folder_several_files(tmp_path):

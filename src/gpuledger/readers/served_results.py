@@ -259,7 +259,7 @@ class _Entry:
         if not duration > 0 or math.isnan(ttft):
             return int(min(limit, prompts))
         # Little's law: so many are in flight as begin while one of them is served.
-        together = max(1, round(prompts / duration * (ttft + (output - 1) * tpot) / 1e3))
+        together = max(1, round(min(prompts / duration * (ttft + (output - 1) * tpot) / 1e3, prompts)))
         return int(min(together, limit or prompts, prompts))
 
     def time(self, name: str) -> float:

@@ -40,13 +40,13 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
             m, k, n = math.prod(source[:-1]), source[-1], weight[0] if len(weight) == 2 else 1
             whole = all(isinstance(size, int) and 0 < size < 2**31 for size in (*source, *weight))
             well_formed = whole and len(weight) in (1, 2) and weight[-1] == k and m < 2**62
+            bias = (entry.get("Bias") or [[]])[0]  # [N], or [false] if there is none
         except (LookupError, TypeError, ValueError):
             well_formed = False
         if not well_formed:
             remedy = "give Input [[…, K]] and Weight [[N, K]]"
             raise InputError(file, f"shape {number}", f"{str(entry)[:120]} is not a Linear layer", remedy)
-        # Bias is [[N]], or [[false]] if there is none.
-        rows.append((m, n, k, bool(np.any(entry.get("Bias") or False))))
+        rows.append((m, n, k, bool(bias) and bias != [False]))
     return pd.DataFrame(rows, columns=["m", "n", "k", "bias"])
 
 
