@@ -197,6 +197,13 @@ def test_an_error_names_the_document_that_it_is_in(tmp_path):
     assert len(claims.load(file)["source_errors"]) == 1
 
 
+def test_whole_decimals_are_integers(tmp_path):
+    (file := tmp_path / "study.yaml").write_text(
+        "claims: [{id: a, case: b, quantity: q, value: 1, unit: '1', source: S, decimals: -0.0}]", "utf-8"
+    )
+    assert str(claims.load(file)["claims"][0]["decimals"]) == "0"
+
+
 def test_printed_decimals_are_shown():
     rows = card({"claims": [claim(value=3.0, decimals=4)]}, [outcome(q=3.00001)])
     assert rows[["published", "verdict"]].values.tolist() == [["3.0000", EXACT]]

@@ -505,6 +505,7 @@ def test_shapes_as_recorded():
         [{"Input": [[2, 10**12]], "Weight": [[7, 10**12]]}],
         [{"Input": [[2, "3"]], "Weight": [[7, "3"]]}],
         [{"Input": [[2, 3]], "Weight": [[7, 3]], "Bias": 7}],
+        [{"Input": [[[2], 10**18, 3]], "Weight": [[7, 3]]}],
     ],
 )
 def test_shapes_that_are_none(entries):

@@ -64,6 +64,8 @@ def load(file: str | Path) -> dict:
             if isinstance(value, float) and not math.isfinite(value):
                 place = f"id {claim['id']}, key {key}"
                 raise InputError(file, place, f"{value} is no number", "write the published one")
+        if "decimals" in claim:
+            claim["decimals"] = int(claim["decimals"])  # 2.0 is an integer, too
     return content
 
 

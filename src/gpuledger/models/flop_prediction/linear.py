@@ -37,8 +37,9 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
     for number, entry in enumerate(entries, start=1):
         try:
             source, weight = entry["Input"][0], entry["Weight"][0]
-            m, k, n = math.prod(source[:-1]), source[-1], weight[0] if len(weight) == 2 else 1
             whole = all(isinstance(size, int) and 0 < size < 2**31 for size in (*source, *weight))
+            # Of anything else the product might be a list that fills the memory.
+            m, k, n = math.prod(source[:-1] if whole else []), source[-1], weight[0] if len(weight) == 2 else 1
             well_formed = whole and len(weight) in (1, 2) and weight[-1] == k and m < 2**62
             bias = (entry.get("Bias") or [[]])[0]  # [N], or [false] if there is none
         except (LookupError, TypeError, ValueError):
