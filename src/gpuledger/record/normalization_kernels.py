@@ -12,6 +12,7 @@ CONFIGURATIONS = (
     *((32, slots, 256) for slots in (1, 2, 4, 8)),
     *((128, slots, 128) for slots in (2, 4, 8)),
     *((lanes, slots, lanes) for lanes in (256, 512, 1024) for slots in (4, 8)),
+    *((4, 4, 256), (8, 2, 256), (8, 4, 256), (16, 2, 256)),  # more of a short row under way in each thread
 )
 #: Likewise, of each block of a cluster, which holds a row together from compute capability 9.0 on; blocks of a cluster.
 CLUSTERED = (512, 8, 512)

@@ -113,6 +113,11 @@ KERNEL(one_pass, normalize_in_registers, 512, 4, 512)
 KERNEL(one_pass, normalize_in_registers, 512, 8, 512)
 KERNEL(one_pass, normalize_in_registers, 1024, 4, 1024)
 KERNEL(one_pass, normalize_in_registers, 1024, 8, 1024)
+// More of a short row under way in each thread.
+KERNEL(one_pass, normalize_in_registers, 4, 4, 256)
+KERNEL(one_pass, normalize_in_registers, 8, 2, 256)
+KERNEL(one_pass, normalize_in_registers, 8, 4, 256)
+KERNEL(one_pass, normalize_in_registers, 16, 2, 256)
 KERNEL(streaming, normalize_alone, 1024, 4, 1024)
 
 #ifdef CLUSTERS
