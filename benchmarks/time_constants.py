@@ -17,9 +17,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
+from gpuledger import files
 from gpuledger.ledger.case_result import settle
 from gpuledger.models.time_model import held_back
-from gpuledger.models.time_model.constants import JUDGED, KEYS, KINDS, SHAPES, TABLE, AnyConstants, read_table
+from gpuledger.models.time_model.constants import JUDGED, KEYS, KINDS, PYTORCH, SHAPES, TABLE, AnyConstants, read_table
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_time import engine_prediction, module_prediction, prediction
 from gpuledger.studies.kernel_time.every_table import TABLES, kernels_of, newest, predict
@@ -37,6 +38,8 @@ FOLDERS = {
     "rtx_pro_6000_server": "rtx-pro-6000",
     "b60": "b60",
 }
+#: What gpuledger recorded of PyTorch's attention, by GPU.
+RECORDED = {"h100-sxm": files.ROOT / "traces/nvidia-h100/kernel_time/attention.csv"}
 #: Whole attention blocks, of whose kernels only the attention is fitted.
 BLOCKS = (
     "sparse_attention/*/*/dsa_*_module_perf.parquet",
@@ -45,12 +48,17 @@ BLOCKS = (
     "msa/[sv]*/*/msa_*_module_perf.parquet",
 )
 #: Columns of a kernel's shapes, as :attr:`gpuledger.models.time_model.constants.Entry.shapes` has them.
-_SHAPES = {"prefill": ["head_dim"], "decode": ["head_dim"], "moe": ["experts", "hidden", "chosen"]}
+_SHAPES = {
+    "prefill": ["head_dim"],
+    "decode": ["head_dim"],
+    "backward": ["head_dim"],
+    "moe": ["experts", "hidden", "chosen"],
+}
 #: Blocks of a kernel that are predicted at most.
 MOST_BLOCKS = 3000
 
 
-def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants]) -> list[dict]:
+def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants], framework: str, where: str) -> list[dict]:
     """Fit and judge every kernel and data type of one table; judge those that are known already."""
     rows = []
     for measured in kernels_of(SimpleNamespace(inputs={"unit": "ms"}), path, pattern):
@@ -59,7 +67,7 @@ def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants]) -> 
             # The same precision in other storage (int8_wo, int4_wo): kernels of their own.
             part = part[part["group"] == "16-bit"]
         half, back = part[~part["held_back"]], part[part["held_back"]]
-        names = (measured.kind, gpu.name, path.parents[1].name, measured.kernel, measured.precision)
+        names = (measured.kind, gpu.name, framework, measured.kernel, measured.precision)
         constants = known.get(names)
         if constants is None:
             if known or len(half) < prediction.LEAST_SHAPES:
@@ -68,8 +76,7 @@ def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants]) -> 
                 constants, _ = prediction.gemm_constants(gpu, half, measured.precision)
             else:
                 constants = engine_prediction.fit(gpu, measured.spec, half)
-            where = "/".join(path.parts[-5:])
-            source = f"{constants.source} of {len(part)} of AIConfigurator 0.12.0: {where}"
+            source = f"{constants.source} of {len(part)} of {where}"
             constants = dataclasses.replace(constants, source=source)
         error = 100 * np.abs(predict(gpu, constants, measured, back) / back["measured_s"].to_numpy() - 1).mean()
         worth = {"held_back_shapes": len(back), "held_back_percent": round(float(error), 2)}
@@ -125,7 +132,12 @@ def main() -> None:
             if not pattern.startswith(arguments.tables):
                 continue
             for path in newest(arguments.folder / name, pattern).values():
-                rows += fits(find_gpu(gpu), path, pattern, known)
+                where = f"AIConfigurator 0.12.0: {'/'.join(path.parts[-5:])}"
+                rows += fits(find_gpu(gpu), path, pattern, known, path.parents[1].name, where)
+        if gpu in RECORDED and "attention".startswith(arguments.tables):
+            path = RECORDED[gpu]
+            where = f"gpuledger's recordings: {'/'.join(path.parts[-3:])}"
+            rows += fits(find_gpu(gpu), path, "attention/*/*/*_attention_perf.parquet", known, PYTORCH, where)
         for pattern in BLOCKS:
             if known or not pattern.startswith(arguments.tables):
                 continue

@@ -150,16 +150,24 @@ def test_a_window_that_holds_all_tokens_is_none(empty, window, kept):
 def test_attention_of_heads_that_an_engine_has_no_measured_kernel_for(empty):
     found = rows("attention", 1, 8192, "--head-dim", 512, "--gpu", "h100-sxm", "--tables", empty)
     known = found.set_index("engine")["error_percent"].notna()
-    assert known.to_dict() == {"vllm": True, "sglang": True, "trtllm": False}
+    # PyTorch's have two rows.
+    assert known.groupby(level=0).all().to_dict() == {"pytorch": False, "sglang": True, "trtllm": False, "vllm": True}
     # Those that were measured come first.
-    assert found["engine"].iloc[-1] == "trtllm" and set(found["kernel"]) == {
-        "vllm_flash_attn_fa4",
-        "triton",
-        "torch_flow",
-    }
+    assert set(found["kernel"].iloc[:2]) == {"vllm_flash_attn_fa4", "triton"}
+    assert set(found["kernel"].iloc[2:]) == {"torch_flow", "torch_cudnn", "torch_flash"}
     assert "torch_flow_flashinfer" not in set(rows("attention", 1, 8192, "--gpu", "b200", "--tables", empty)["kernel"])
     text = run("attention", 1, 8192, "--head-dim", 96, "--gpu", "b200", "--tables", empty)
     assert "b200 was not measured so; constants of the same GPU with heads of other sizes." in text
+
+
+def test_gradients_are_pytorchs(empty):
+    found = rows("attention", "1,8", 4096, "--backward", "--gpu", "h100-sxm", "--tables", empty)
+    assert set(found["engine"]) == {"pytorch"} and found["error_percent"].max() < 5
+    forward = rows("attention", "1,8", 4096, "--gpu", "h100-sxm", "--engine", "pytorch", "--tables", empty)
+    both = [part.set_index(["requests", "kernel"])["time_us"] for part in (found, forward)]
+    assert (both[0] / both[1]).between(2.2, 4).all()
+    transferred = run("attention", 1, 4096, "--backward", "--gpu", "h200-sxm", "--tables", empty)
+    assert "h200-sxm was not measured so; constants of h100-sxm" in transferred
 
 
 def test_a_kernel_of_decoding_predicts_no_prompt(empty):
@@ -202,6 +210,12 @@ def test_a_table_fits_the_terminal(empty, columns):
         (("attention", 1, 1), "CONTEXT", "decoding needs a context"),
         (("attention", 1, "1,2", 5), "TOKENS", "1 is decoding, more is prefill"),
         (("attention", 1, 8, "--heads", 9), "--heads", "no multiple of --kv-heads"),
+        (("attention", 1, 8, 4, "--backward"), "--backward", "of whole sequences in bf16"),
+        (
+            ("attention", 1, 8, "--backward", "--gpu", "b200"),
+            "--gpu",
+            "no kernel for backward was measured on a GPU like",
+        ),
         (("attention", 1, 8, "--precision", "fp8", "--cache", "bf16"), "--cache", "no kernel computes in fp8"),
         (
             ("attention", 1, 1, 8, "--precision", "fp8", "--gpu", "h100"),

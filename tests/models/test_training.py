@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model.backward_law import PRODUCTS
 from gpuledger.models.training import TrainingRun, hfu_percent, mfu_percent, predict_steps, training_memory
-from gpuledger.models.training.kernels import ATTENTION_BACKWARD, HEAD, OUTER, training_kernels
+from gpuledger.models.training.kernels import HEAD, OUTER, training_kernels
 from gpuledger.models.training.memory import fits
 from gpuledger.models.training.sharding import collective_times, exposed_s
 from gpuledger.models.training.utilisation import model_flops_per_token
@@ -48,9 +49,9 @@ def test_products_are_those_of_the_usual_formula(size, sequence, micro_batch, ac
     expected = 2 * tokens * ((3 + recompute) * matrices + 3 * head)
     assert flops[rows["purpose"] == "GEMM"].sum() == expected
     attention = rows[rows["kind"] == "attention"]
-    done = (flops * rows["factor"])[attention.index].sum()
+    done = flops[attention.index].sum()
     causal = model_flops_per_token(model, sequence, causal=True) - 6 * model.parameters
-    assert done == pytest.approx(causal / 3 * tokens * (1 + recompute + ATTENTION_BACKWARD))
+    assert done == pytest.approx(causal / 3 * tokens * (1 + recompute + PRODUCTS))
 
 
 def test_the_backward_pass_has_two_products_for_each_of_the_forward_pass():

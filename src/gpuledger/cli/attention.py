@@ -23,6 +23,7 @@ from gpuledger.errors import InputError
 @count("--head-dim", default="128", show_default=True)
 @count_or_zero("--window", default="0", help="Keys that a token attends to at most.  [default: all]")
 @click.option("--precision", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True)
+@click.option("--backward", is_flag=True, help="The gradients of whole sequences, as in training.")
 @click.option("--cache", type=click.Choice(["bf16", "fp8"]), help="Of keys and values.  [default: --precision]")
 @kernel_options
 def attention(
@@ -34,6 +35,7 @@ def attention(
     head_dim: int,
     window: int,
     precision: str,
+    backward: bool,
     cache: str | None,
     engine: str | None,
     gpu_ids: tuple[str, ...],
@@ -45,7 +47,7 @@ def attention(
     1,8,64 or 1..256. Without --gpu: the fastest kernel of each measured GPU. Each kernel has its mean error on shapes
     that nothing was fitted to and, where the measured tables are, the time of the nearest measured shape.
     As in the engines' benchmarks, prefill copies the new keys and values into the cache: in gpuledger predict, that is
-    a kernel of its own.
+    a kernel of its own. PyTorch's kernels have no cache.
     """
     from gpuledger.studies.kernel_time.single_kernels import measured_gpus, single_attention
 
@@ -57,13 +59,17 @@ def attention(
     if (precision, cache) == ("fp8", "bf16"):
         raise InputError("command line", "--cache", "no kernel computes in fp8 on a cache in bf16", "leave it out")
     formats = f"{precision}/{cache or precision}"
+    if backward and (decoding or context != [0] or window or formats != "bf16/bf16"):
+        problem = "gradients are of whole sequences in bf16, without a context or a window"
+        raise InputError("command line", "--backward", problem, "leave the others out")
     of_layer = {"heads": [heads], "kv_heads": [kv_heads], "head_dim": [head_dim], "window": [window]}
     shapes = shapes_of(requests=requests, tokens=tokens, context=context, **of_layer)
     # A window that holds all tokens is none.
     shapes["window"] = shapes["window"].where(shapes["window"] < shapes["tokens"] + shapes["context"], 0)
 
     def predict(gpu, tables: Path | None):
-        return single_attention(gpu, shapes, formats, engine or "", tables)
+        return single_attention(gpu, shapes, formats, engine or "", tables, backward)
 
-    measured = measured_gpus("decode" if decoding else "prefill", formats, engine or "")
+    kind = "backward" if backward else "decode" if decoding else "prefill"
+    measured = measured_gpus(kind, formats, engine or "")
     report(shapes, predict, measured, gpu_ids, **options)

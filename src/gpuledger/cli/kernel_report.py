@@ -23,7 +23,9 @@ TABLES = "traces/aiconfigurator/aiconfigurator_core/systems/data"
 _OPTIONS = (
     click.option("--gpu", "gpu_ids", multiple=True, help="GPU; several: a100,h200-sxm.  [default: all measured ones]"),
     gpu_file_option,
-    click.option("--engine", type=click.Choice(["trtllm", "vllm", "sglang"]), help="Whose kernels.  [default: all]"),
+    click.option(
+        "--engine", type=click.Choice(["trtllm", "vllm", "sglang", "pytorch"]), help="Whose kernels.  [default: all]"
+    ),
     click.option("--measured", help="A time that you measured, such as 215us, to compare with."),
     click.option(
         "--tables",

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gpuledger.models.time_model import choice
+from gpuledger.models.time_model.backward_law import PRODUCTS, around_bytes, backward_terms
 from gpuledger.models.time_model.decode_law import decode_terms
 from gpuledger.models.time_model.encoder_law import encoder_terms
 from gpuledger.models.time_model.kernel_rows import KernelRows
@@ -13,6 +14,9 @@ from gpuledger.readers.gpus import Gpu
 
 #: A vision tower's kernel whose tokens attend to all others.
 ENCODER = "image_attention"
+#: The backward pass over whole sequences, with all of its kernels. Where none like it was measured, it takes
+#: :data:`gpuledger.models.time_model.backward_law.PRODUCTS` times as long as the forward kernel, at its rate.
+BACKWARD = "attention_backward"
 #: Bits of a cached value, by format; others have 16.
 VALUE_BITS = {"fp8": 8, "int8": 8, "fp8_block": 8, "fp4": 4, "int4": 4, "mxfp4": 4, "nvfp4": 4, "fp32": 32, "tf32": 32}
 
@@ -64,6 +68,7 @@ def attention_times(rows: KernelRows, gpu: Gpu, engine: str) -> dict[str, np.nda
         return _encoder(rows, gpu, engine)
     if is_sparse(rows.label("kernel")):
         return sparse_times(rows, gpu, engine)
+    backward = rows.label("kernel") == BACKWARD
     values, cache = map(rows.label, ("precision", "weight_precision"))
     decode = rows.label("kernel").startswith("decode")
     batch, heads, kv_heads, value_dim = rows.floats("batch", "heads", "kv_heads", "value_dim")
@@ -72,7 +77,7 @@ def attention_times(rows: KernelRows, gpu: Gpu, engine: str) -> dict[str, np.nda
     value_bytes, cache_bytes = (VALUE_BITS.get(name, 16) / 8 for name in (values, cache))
     requests = batch / heads
     # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
-    pairs = macs / (requests * heads * (k + value_dim))
+    pairs = macs / (requests * heads * (k + value_dim)) / (PRODUCTS if backward else 1)
     # Decoding latent attention, keys and values share what is cached; expanded, every head has its own. An indexer's
     # scores have no values.
     scores = value_dim[0] == 0
@@ -102,6 +107,10 @@ def attention_times(rows: KernelRows, gpu: Gpu, engine: str) -> dict[str, np.nda
         "cache_bytes": np.full_like(k, cache_bytes),
         "peak": np.full_like(k, gpu.peak_flop_per_s(values)),
     }
+    moved = read + write + cached
+    if backward and (found := choice.backward_candidates(gpu)):
+        terms = choice.fastest(found, lambda entry: backward_terms(gpu, entry.constants, shapes))
+        return terms | {"fixed_s": terms["launch_s"], "dram_bytes": moved, "l2_bytes": moved}
     kind, law = ("decode", decode_terms) if decode else ("prefill", prefill_terms)
     narrow = ("bf16/fp8", "fp8/fp8", "bf16/bf16")
     formats = narrow if cache_bytes <= 1 else ("bf16/bf16",)
@@ -111,7 +120,10 @@ def attention_times(rows: KernelRows, gpu: Gpu, engine: str) -> dict[str, np.nda
     # A block of decoding waits for its part of the cache; one of prefill computes.
     waits = "launch_s" if decode else "compute_s"
     terms[waits] = terms[waits] + terms["block_s"] * (terms["block_s"] > terms["dram_s"])
-    moved = read + write + cached
+    if backward:
+        terms |= {name: PRODUCTS * values for name, values in terms.items() if name.endswith("_s")}
+        around_s = around_bytes(shapes) / gpu.dram_bytes_per_s
+        terms |= {name: terms[name] + around_s for name in ("time_s", "dram_s")} | {"error_percent": np.nan}
     return terms | {"dram_bytes": moved, "l2_bytes": moved}
 
 

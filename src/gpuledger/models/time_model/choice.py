@@ -7,7 +7,7 @@ from math import nan
 
 import numpy as np
 
-from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, read_table, transferred
+from gpuledger.models.time_model.constants import PYTORCH, RELATED, TABLE, Entry, read_table, transferred
 from gpuledger.models.time_model.dispatch import ANY, rule_of
 from gpuledger.models.time_model.donors import alike, distance, nearest_gpu
 from gpuledger.models.time_model.fit import HOST_BOUND_S
@@ -60,7 +60,8 @@ def candidates(
     precisions : sequence of str
         As the table names them, the wanted one first; the others stand in for it where nothing was measured.
     engine : str
-        ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: all engines'.
+        ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: all engines'. ``pytorch``:
+        PyTorch's, where they were measured on a GPU that runs the same code, else all engines'.
     latent : bool
         Of multi-head latent attention.
     shape : tuple of float
@@ -75,6 +76,9 @@ def candidates(
         stands in for another precision or GPU is not known.
     """
     entries = [entry for entry in read_table(kind) if entry.kernel.startswith("MLA") == latent or kind not in ATTENTION]
+    plain = [entry for entry in entries if entry.framework == PYTORCH]
+    near = engine == PYTORCH and any(alike(gpu, donor) for donor in _gpus_of(plain).values())
+    entries = plain if near else [entry for entry in entries if entry.framework != PYTORCH]
     usual = [entry for entry in entries if _usual(kind, entry)]
     if shape:
         exact = [entry for entry in entries if shape in entry.shapes and entry.kernel not in _SLOW_EXPERTS]
@@ -150,6 +154,17 @@ def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: s
         and not _FUSED.search(entry.kernel)
     ]
     return _here_or_transferred(kind, gpu, engine, entries)
+
+
+def backward_candidates(gpu: Gpu) -> Sequence[Entry]:
+    """Return the constants of attention's backward kernels measured on a GPU that runs the same code; maybe none."""
+    entries = read_table("backward")
+    donors = [donor for donor in _gpus_of(entries).values() if alike(gpu, donor)]
+    if not donors:
+        return ()
+    donor = min(donors, key=lambda other: (other.name != gpu.name, distance(gpu, other, "backward")))
+    found = [entry for entry in entries if entry.gpu == donor.name]
+    return found if donor.name == gpu.name else [_transferred(entry, donor, gpu) for entry in found]
 
 
 def encoder_candidates(gpu: Gpu, engine: str, head_dim: float) -> Sequence[Entry]:

@@ -14,6 +14,7 @@ import pandas as pd
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger.provenance import describe_file
+from gpuledger.models.time_model.backward_law import BackwardConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.donors import alike, foreign, nearest_gpu, sm_rate
@@ -33,6 +34,8 @@ TABLE = files.RESOURCES / "time_constants.csv"
 
 #: Engines whose kernels were measured, and what people call them for short.
 ENGINES = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
+#: The framework of kernels that PyTorch calls; no engine serves with them.
+PYTORCH = "pytorch"
 #: Precisions whose constants stand in for those of another, the nearest first.
 RELATED = {
     "fp8_block": ("fp8", "bf16"),
@@ -89,6 +92,7 @@ AnyConstants = (
     Constants
     | PrefillConstants
     | DecodeConstants
+    | BackwardConstants
     | MoeConstants
     | CollectiveConstants
     | ConvolutionConstants
@@ -249,6 +253,7 @@ KINDS = {
     "gemm": Constants,
     "prefill": PrefillConstants,
     "decode": DecodeConstants,
+    "backward": BackwardConstants,
     "moe": MoeConstants,
     "collective": CollectiveConstants,
     "convolution": ConvolutionConstants,

@@ -5,10 +5,9 @@ with kernels that nothing fuses but attention and the loss, as in eager PyTorch.
 kernel:
 
 * *GEMM* m × n × k: the gradient of the input is a GEMM m × k × n, that of the weights n × k × m.
-* *Attention*: 2.5 times the forward kernel, at its rate: five products where the forward pass has two (T. Dao,
-  FlashAttention-2, 2023, Sec. 2.3). No measured law of a backward kernel exists here. Beside it, the sums of outputs
-  times their gradients, and the gradient of the queries, which is added up in 32 bits. If one GEMM made queries, keys
-  and values, their gradients are copied together.
+* *Attention*: five products where the forward pass has two (T. Dao, FlashAttention-2, 2023, Sec. 2.3), with the kernels
+  around it in one row (:mod:`gpuledger.models.time_model.backward_law`). If one GEMM made queries, keys and values,
+  their gradients are copied together.
 * *Elementwise*: reads what the forward kernel read and the gradient of what it wrote, and writes the gradients of what
   it read. An addition has nothing to compute backward, but where the residual stream forks, two gradients are added.
 * *Loss*: one fused kernel in either direction reads the logits in bf16; the backward one writes their gradient.
@@ -19,8 +18,11 @@ kernel:
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model.attention_kernels import BACKWARD
+from gpuledger.models.time_model.backward_law import PRODUCTS, moved_bytes
 from gpuledger.models.training.run import VALUE, TrainingRun
 from gpuledger.models.transformer import kernels, prefill
 from gpuledger.models.transformer.model import Layers
@@ -32,8 +34,6 @@ PARTS = ("forward", "recompute", "backward", "update")
 CLASSES = ("GEMM", "attention", "elementwise", "weights", "loss", "update")
 #: Units of parameters that are gathered together: what is outside layers, and each layer (by its kind, from 0).
 OUTER, HEAD = -1, -2
-#: Work of the backward kernel of attention, relative to the forward one.
-ATTENTION_BACKWARD = 2.5
 #: Accesses to a 32-bit value for each parameter of the GPU in an update without fused kernels: 3 for clipping (norm,
 #: scale), 5 for each of the two moments, 6 for the denominator, 4 for the parameter; and how many of them are writes.
 UPDATE_ACCESSES, UPDATE_WRITES = 23, 9
@@ -51,8 +51,8 @@ def training_kernels(run: TrainingRun) -> pd.DataFrame:
     -------
     DataFrame
         What :func:`gpuledger.models.time_model.kernels.kernel_times` reads, one row per kernel; ``count`` (launches in
-        a step, all layers and passes), ``factor`` (what its time, MACs and bytes are to be multiplied with), ``part``,
-        one of `PARTS`, ``purpose``, one of `CLASSES`, and ``unit``: `OUTER`, `HEAD` or the kind of the layer.
+        a step, all layers and passes), ``part``, one of `PARTS`, ``purpose``, one of `CLASSES`, and ``unit``: `OUTER`,
+        `HEAD` or the kind of the layer.
     """
     rows = pd.DataFrame(list(_step(run)))
     numbers = [name for name in SIZES if name not in ("count", "devices")]
@@ -60,7 +60,6 @@ def training_kernels(run: TrainingRun) -> pd.DataFrame:
     rows[numbers] = rows[numbers].fillna(0)
     rows["batch"] = rows["batch"].where(rows["batch"] > 0, 1)
     rows[["precision", "weight_precision"]] = rows[["precision", "weight_precision"]].fillna("bf16")
-    rows["factor"] = rows["factor"].fillna(1.0)
     return rows.assign(devices=1)
 
 
@@ -123,8 +122,8 @@ def _forward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dict
 def _backward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dict]:
     kind, kernel, m, n, k, count = (row[name] for name in ("kind", "kernel", "m", "n", "k", "count"))
     if kind == "attention":
-        yield row | {"purpose": "attention", "factor": ATTENTION_BACKWARD}
-        yield from _around_attention(run, group, count)
+        yield row | _backward_attention(row) | {"purpose": "attention"}
+        yield _joined_gradients(run, group, count)
     elif kind == "gemm":
         both = {"read_bytes": (m + k) * n * VALUE, "count": count}
         yield _product(run, row | both | {"n": k, "k": n, "write_bytes": m * k * VALUE}, group)
@@ -152,17 +151,23 @@ def _backward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dic
             yield _moved("norm_gradient", "elementwise", m, n, read, 0) | {"count": count}
 
 
-def _around_attention(run: TrainingRun, group: Layers, count: int) -> Iterator[dict]:
-    """Yield the kernels before and after the backward kernel of attention."""
+def _backward_attention(row: dict) -> dict:
+    requests, heads = row["batch"] / row["heads"], row["heads"]
+    names = {"tokens": row["m"], "head_dim": (row["k"] + row["value_dim"]) / 2, "kv_heads": row["kv_heads"]}
+    shape = {name: np.float64(size) for name, size in names.items()}
+    moved = moved_bytes(shape | {"requests": requests, "heads": heads, "value_bytes": VALUE})
+    # Gradients of queries, keys and values.
+    written = requests * row["m"] * (heads * row["k"] + row["kv_heads"] * (row["k"] + row["value_dim"])) * VALUE
+    sizes = {"macs": PRODUCTS * row["macs"], "read_bytes": float(moved) - written, "write_bytes": written}
+    return {"kernel": BACKWARD, "cache_bytes": 0} | sizes
+
+
+def _joined_gradients(run: TrainingRun, group: Layers, count: int) -> dict:
     attention, m = group.attention, run.tokens
-    queries, values = attention.heads * attention.head_dim, attention.heads * attention.value_dim
+    queries = attention.heads * attention.head_dim
     all_three = queries + attention.kv_heads * (attention.head_dim + attention.value_dim)
-    yield _moved("attention_sums", "attention", m, values, 2 * m * values * VALUE, 0) | {"count": count}
-    yield _moved("query_gradient", "attention", m, queries, m * queries * 4, m * queries * (4 + VALUE)) | {
-        "count": count
-    }
     joined = m * all_three * VALUE
-    yield _moved("join_gradients", "elementwise", m, all_three, joined, joined) | {"count": count}
+    return _moved("join_gradients", "elementwise", m, all_three, joined, joined) | {"count": count}
 
 
 def _of_stream(kernel: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model.constants import PYTORCH
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.training.kernels import CLASSES, HEAD, OUTER, training_kernels
 from gpuledger.models.training.run import TrainingRun
@@ -25,8 +26,8 @@ def predict_kernels(runs: Sequence[TrainingRun], gpu: Gpu) -> pd.DataFrame:
         of :func:`gpuledger.models.time_model.kernels.kernel_times`, and ``total_s``: of all launches in a step.
     """
     rows = pd.concat([training_kernels(run).assign(run=i) for i, run in enumerate(runs)], ignore_index=True)
-    times = predict(rows, gpu)
-    return times.assign(total_s=times["time_s"] * times["factor"] * times["count"])
+    times = predict(rows, gpu, PYTORCH)
+    return times.assign(total_s=times["time_s"] * times["count"])
 
 
 def predict_steps(runs: Sequence[TrainingRun], gpu: Gpu) -> tuple[pd.DataFrame, pd.DataFrame]:

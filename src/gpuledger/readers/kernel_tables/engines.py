@@ -32,6 +32,8 @@ _LONG, _GAINED = 8192, 0.14
 #: GPUs of a node of GB200 or GB300. Engines' custom all-reduces reject groups beyond a node (``should_custom_ar`` in
 #: their ``custom_all_reduce.py``): tables have what runs instead by the same name.
 _TRAY = 4
+#: PyTorch's kernels, as gpuledger records them, which copy nothing into a cache.
+PYTORCH = ("torch_flash", "torch_cudnn")
 #: SGLang's kernels whose times are the same with and without a window: in prefill, and with one of 8,192 in decode.
 _UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 
@@ -46,10 +48,11 @@ def read_attention(path: Path, unit: str, powers: bool = False) -> tuple[pd.Data
     Parameters
     ----------
     path : path
-        A table of ``op_name`` (context, generation; with ``mla`` in it multi-head latent attention; encoder: see
-        :func:`gpuledger.readers.kernel_tables.small_kernels.read_encoder`), ``kernel_source,
-        attn_dtype`` (or ``mla_dtype``) and ``kv_cache_dtype, batch_size, isl, step, num_heads, latency``, and except
-        for MLA ``num_key_value_heads, head_dim``; optional ``window_size``.
+        A table of ``op_name`` (context, generation, or with ``backward`` in it the pass for gradients; with ``mla`` in
+        it multi-head latent attention; encoder: see
+        :func:`gpuledger.readers.kernel_tables.small_kernels.read_encoder`), ``kernel_source, attn_dtype`` (or
+        ``mla_dtype``) and ``kv_cache_dtype, batch_size, isl, step, num_heads, latency``, and except for MLA
+        ``num_key_value_heads, head_dim``; optional ``window_size``.
     powers : bool
         Whether to read what the GPU drew as well, as
         :meth:`gpuledger.readers.kernel_tables.measured_table.MeasuredTable.known_rows` does.
@@ -75,7 +78,8 @@ def read_attention(path: Path, unit: str, powers: bool = False) -> tuple[pd.Data
     table.require(dtype, *(() if mla else ("num_key_value_heads", "head_dim")))
     decode = operation.str.contains("generation").to_numpy()
     kernel = table.texts("kernel_source")
-    frame = pd.DataFrame({"operator": np.where(decode, "decode", "prefill"), "kernel": kernel})
+    passes = np.where(operation.str.contains("backward"), "backward", "prefill")
+    frame = pd.DataFrame({"operator": np.where(decode, "decode", passes), "kernel": kernel})
     if mla:
         frame["kernel"] = "MLA " + frame["kernel"]
     values = by_value(table.texts(dtype), lambda names: names.str.lower().map(_DTYPES))

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model import (
+    backward_law,
     decode_latent,
     decode_law,
     decode_splits,
@@ -21,6 +22,7 @@ from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.kernel_tables.engines import PYTORCH
 from gpuledger.readers.tabular import numbers_of
 from gpuledger.studies.kernel_time.benchmark_loops import ticked
 from gpuledger.studies.kernel_time.kind import FittedKernel, Kind, Shapes, peak_of
@@ -31,12 +33,19 @@ _BYTES = ("value_bytes", "cache_bytes")
 
 def _attention_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     peak = rows["value_bytes"].map({2: gpu.peak_flop_per_s("bf16"), 1: peak_of(gpu, "fp8")}).to_numpy(dtype=float)
-    return numbers_of(rows, (*_ATTENTION, *_BYTES)) | {"peak": peak}
+    copied = rows["cache_values"].where(~rows["kernel"].isin(PYTORCH), 0).to_numpy(dtype=float)
+    return numbers_of(rows, (*_ATTENTION, *_BYTES)) | {"peak": peak, "copied_values": copied}
 
 
 def _attention_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     shapes = _attention_shapes(gpu, rows)
     return *work.attention_work(shapes), shapes["peak"]
+
+
+def _backward_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shapes = _attention_shapes(gpu, rows)
+    flop, _ = work.attention_work(shapes)
+    return backward_law.PRODUCTS * flop, backward_law.moved_bytes(shapes), shapes["peak"]
 
 
 _ENCODER = ("requests", "tokens", "heads", "head_dim")
@@ -183,6 +192,19 @@ ATTENTION: Mapping[str, Kind] = {
         ("context", (-1, 255, 2047, 16383, 2**20)),
         starts=_decode_starts,
         started=lambda start, *_: decode_law.started(start),
+    ),
+    "backward": Kind(
+        "backward",
+        _attention_shapes,
+        lambda gpu, constants, shapes, _: backward_law.backward_terms(gpu, constants, shapes),
+        backward_law.START,
+        backward_law.RANGES,
+        {},
+        _backward_work,
+        _SHAPE,
+        ("tokens", (0, 512, 1024, 4096, 2**20)),
+        starts=lambda starts, kernel: backward_law.starts(starts, kernel.name),
+        started=lambda start, kernel, shapes: backward_law.started(start, shapes),
     ),
     "encoder": Kind(
         "encoder",

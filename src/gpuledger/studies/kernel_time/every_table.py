@@ -119,7 +119,10 @@ def kernels_of(case: Case, path: Path, pattern: str) -> Iterator[Measured]:
     gemms = TABLES[pattern] is read_gemms
     if TABLES[pattern] is read_moe:
         frame = pd.concat([frame, load_table(frame)], axis=1)
-    for (kernel, precision), rows in frame.groupby(["kernel", "precision"], sort=True):
+    kinds = pd.Series("gemm", frame.index)
+    if not gemms:
+        kinds = frame["operator"].map(lambda operator: engine_prediction.kind_of(operator).name)
+    for (kernel, precision, _), rows in frame.groupby(["kernel", "precision", kinds], sort=True):
         spec = None if gemms else engine_prediction.kind_of(rows["operator"].iloc[0])
         sizes = ("m", "n", "k") if gemms else spec.sizes
         back = prediction.hold_back(rows, sizes)

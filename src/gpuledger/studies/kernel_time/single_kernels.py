@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.choice import candidates, of_shape, origin
+from gpuledger.models.time_model.choice import backward_candidates, candidates, of_shape, origin
 from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.models.time_model.neighbours import COUNTS, Near, correction, fit_sharing
@@ -93,7 +93,12 @@ def single_gemms(
 
 
 def single_attention(
-    gpu: Gpu, shapes: pd.DataFrame, precision: str, engine: str = "", tables: Path | None = None
+    gpu: Gpu,
+    shapes: pd.DataFrame,
+    precision: str,
+    engine: str = "",
+    tables: Path | None = None,
+    backward: bool = False,
 ) -> pd.DataFrame:
     """Predict attention by every kernel that was measured on a GPU, else by those of the nearest measured one.
 
@@ -105,6 +110,8 @@ def single_attention(
         that were not measured with it are left out if the engine has others.
     precision : str
         Of the values and of the cache: ``bf16/bf16``, ``bf16/fp8`` or ``fp8/fp8``.
+    backward : bool
+        Whether to predict the gradients of whole sequences instead.
 
     Returns
     -------
@@ -115,12 +122,12 @@ def single_attention(
     _require_units(gpu, values)
     if (shapes["heads"] % shapes["kv_heads"]).any():
         raise InputError("command line", "--heads", "it is no multiple of --kv-heads", "correct one of them")
-    operator = "decode" if shapes["tokens"].max() == 1 else "prefill"
+    operator = "backward" if backward else "decode" if shapes["tokens"].max() == 1 else "prefill"
     kind = engine_prediction.kind_of(operator)
 
     def law(entry: Entry, at: pd.DataFrame, _: bool) -> dict[str, np.ndarray]:
         width = 2.0 * at["head_dim"] * at["kv_heads"]
-        rows = at.assign(operator=operator, precision=precision, cache_values=width)
+        rows = at.assign(operator=operator, kernel=entry.kernel, precision=precision, cache_values=width)
         rows = rows.assign(value_bytes=_VALUE_BYTES[values], cache_bytes=_VALUE_BYTES[stored])
         found = engine_prediction.predict(gpu, kind, entry.constants, rows)
         flop, moved, peak = kind.work(gpu, rows)
@@ -152,7 +159,13 @@ def _entries(
         problem = f"no kernel was measured in {precisions[0]} for {kind}"
         raise InputError("command line", "--precision", problem, "choose another, or --cache alone")
     own = [entry for entry in every if (entry.gpu, entry.precision) == (gpu.name, precisions[0])]
-    found = own or candidates(kind, gpu, precisions, engine, shape=shape)
+    found = own or (
+        backward_candidates(gpu) if kind == "backward" else candidates(kind, gpu, precisions, engine, shape=shape)
+    )
+    if not found:
+        known = ", ".join(dict.fromkeys(entry.gpu for entry in every))
+        problem = f"no kernel for {kind} was measured on a GPU like the {gpu.name}"
+        raise InputError("command line", "--gpu", problem, f"choose {known}, or another of its architecture")
     # What a kernel of decoding took for prompts of a single token says nothing of longer ones.
     found = [entry for entry in found if kind != "prefill" or not entry.kernel.endswith("decode")]
     chosen = [entry for entry in found if engine in ("", entry.framework)]

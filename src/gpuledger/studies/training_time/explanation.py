@@ -30,7 +30,7 @@ def roofline_s(kernels: pd.DataFrame, gpu: Gpu, runs: int) -> np.ndarray:
     peak = kernels["precision"].astype(str).map(lambda name: gpu.peak_flop_per_s(name))
     moved = kernels[["weight_bytes", "read_bytes", "write_bytes", "cache_bytes"]].sum(axis=1)
     each = np.maximum(2 * kernels["macs"] / peak, moved / gpu.dram_bytes_per_s)
-    return np.bincount(kernels["run"], each * kernels["factor"] * kernels["count"], runs)
+    return np.bincount(kernels["run"], each * kernels["count"], runs)
 
 
 def rule_s(runs: list[TrainingRun], gpu: Gpu) -> np.ndarray:

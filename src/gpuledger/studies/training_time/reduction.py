@@ -97,7 +97,7 @@ def _predict(runs: list[TrainingRun], rows: pd.DataFrame, gpu: Gpu) -> tuple[pd.
     data["kernels_s"] = steps["step_s"]
     data = data.join(steps.drop(columns=["step_s", "tokens_per_s_per_gpu"]))
     attention = kernels[kernels["kind"] == "attention"]
-    flop = 2.0 * attention["macs"] * attention["factor"] * attention["count"]
+    flop = 2.0 * attention["macs"] * attention["count"]
     data["attention_flop"] = np.bincount(attention["run"], flop, len(runs))
     data["roofline_s"] = roofline_s(kernels, gpu, len(runs))
     data["rule_s"] = rule_s(runs, gpu)
