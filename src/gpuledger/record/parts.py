@@ -48,7 +48,7 @@ _HERE = "gpuledger.record"
 _COUNTS = ("torch", "ncu")
 #: Where parts were timed, once each: on 2026-11-26, with driver 580.159.04, PyTorch 2.11 and Nsight Compute 2025.3.1;
 #: ``blocks``, ``counters``, ``probes``, ``attention`` and ``sweep_llama_backward`` on the H100, where ``normalization``
-#: took 148 s and ``latency`` 91 s. Planned times have a margin.
+#: took 148 s and ``latency`` 89 s. Planned times have a margin.
 MEASURED_ON = "an H100 or H200"
 #: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s). GPT-2's 557
 #: launches took 84 s, and 133 of the toy network 30 s. Before each pass ncu restores all memory that the process holds,
