@@ -75,9 +75,10 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
-    assert plan.make_plan("auto").parts == ("gemm",)
+    assert plan.make_plan("auto").parts == ("gemm", "attention")
     assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
-    assert plan.make_plan("auto", python="/some/python").parts == ("blocks", "probes", "gemm", "normalization")
+    uncounted = ("blocks", "probes", "gemm", "attention", "normalization")
+    assert plan.make_plan("auto", python="/some/python").parts == uncounted
 
 
 def test_only_the_parts_that_are_wanted_are_planned_and_required(tools, monkeypatch):

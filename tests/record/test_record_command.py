@@ -20,7 +20,7 @@ from record_fakes import calls
 
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as recorder
-from gpuledger.record import metrics, plan, profiler
+from gpuledger.record import command, metrics, plan, profiler
 
 tools = record_fakes.tools
 TOY = ["python3", "-m", "gpuledger.record.workloads.toy_network", "--point=forward", "--key=secret"]
@@ -356,11 +356,9 @@ def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch, sigint):
     assert content["files"][path]["note"] == "Ended by Ctrl-C: what was recorded until then."
 
 
-@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
-def test_time_that_is_up_ends_a_program(uncounted, tmp_path, monkeypatch, sigint, handler):
-    sigint(handler)
-    monkeypatch.chdir(tmp_path)
-    program = "import time\ntry:\n    open('begun', 'w')\n    time.sleep(600)\nfinally:\n    open('asked', 'w')"
+@pytest.fixture
+def once_begun(monkeypatch):
+    """Time runs from when the program has made the file `begun`: a busy machine may take longer to start it."""
     wait = subprocess.Popen.wait
 
     def wait_once_begun(process, timeout=None):
@@ -368,11 +366,132 @@ def test_time_that_is_up_ends_a_program(uncounted, tmp_path, monkeypatch, sigint
             time.sleep(0.02)
         return wait(process, timeout)
 
-    # A busy machine may take longer than that to start a program.
     monkeypatch.setattr(subprocess.Popen, "wait", wait_once_begun)
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
+def test_time_that_is_up_ends_a_program(uncounted, once_begun, tmp_path, monkeypatch, sigint, handler):
+    sigint(handler)
+    monkeypatch.chdir(tmp_path)
+    program = "import time\ntry:\n    open('begun', 'w')\n    time.sleep(600)\nfinally:\n    open('asked', 'w')"
     assert recorder.main(["--folder", "out", "--minutes", "0.001", "--", sys.executable, "-c", program]) == 0
     assert Path("asked").is_file(), "it was killed without being asked to end"
     assert "after its time" in json.dumps(dataset(tmp_path / "out")["files"])
+
+
+#: What ncu's log says of a program that ends, beside what is counted.
+CONNECTED = "==PROF== Connected to process 4242 (/usr/bin/python3.12)\n==PROF== Disconnected from process 4242\n"
+NOTHING = "==WARNING== No kernels were profiled.\n"
+RETURNED = "==ERROR== The application returned an error code (3).\n"
+FIX = "; run it without gpuledger and fix its error"
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "message"),
+    [
+        (CONNECTED, 1, f"python, ncu: the program ended with status 1 before a kernel was counted{FIX}"),
+        ("", 1, f"the program ended with status 1 before a kernel was counted{FIX}"),
+        (CONNECTED + RETURNED + NOTHING, 1, f"the program ended with status 3 before a kernel was counted{FIX}"),
+        (CONNECTED + NOTHING, 0, "no kernels were profiled; check that the workload runs on the GPU"),
+        (CONNECTED, 0, "ncu wrote no table; check ncu's options"),
+        ("==ERROR== It rained.\n" + RETURNED, 1, "ncu failed (status 1): ==ERROR== It rained.; fix the cause"),
+        ("==ERROR== ERR_NVGPUCTRPERM\n" + RETURNED + NOTHING, 1, "not permitted (ERR_NVGPUCTRPERM); as an"),
+    ],
+)
+def test_a_program_that_failed_under_ncu_is_told_from_ncu(counted, tmp_path, caplog, log, status, message):
+    """On an H100, one whose memory was full was told to check ncu's options."""
+    (counted / "ncu_fails").write_text(json.dumps({"always": {"log": log, "status": status}}))
+    assert recorder.main(["--folder", "out", "--no-timeline", "--", sys.executable, "-c", "pass"]) == 1
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert message in line and "\n" not in line and not (tmp_path / "out/dataset.yaml").exists()
+
+
+def test_an_ncu_that_was_killed_is_not_a_program_that_failed(counted, tmp_path, caplog):
+    ncu = (counted / "ncu").read_text()
+    (counted / "ncu").write_text(
+        ncu.replace("    sys.exit(said", "    import os; os.kill(os.getpid(), 9)\n    sys.exit(said")
+    )
+    (counted / "ncu_fails").write_text(json.dumps({"always": {"log": ""}}))
+    assert recorder.main(["--folder", "out", "--no-timeline", "--", sys.executable, "-c", "pass"]) == 1
+    assert "python, ncu: ncu failed (status -9): it printed nothing" in caplog.text
+
+
+def test_a_program_that_failed_before_its_kernels_is_not_told_to_launch_some(uncounted, tmp_path, monkeypatch, caplog):
+    stub = uncounted / "torch/__init__.py"
+    stub.write_text(stub.read_text().replace('"cat": "kernel"', '"cat": "cpu_op"'))
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 1
+    assert f"the timeline has no kernels: the program ended with status 3{FIX}" in caplog.text
+
+
+@pytest.fixture
+def endless(counted, once_begun):
+    """ncu counts a program that never ends, in no time; returns where ncu is."""
+    (counted / "ncu").rename(counted / "ncu-counts")
+    (counted / "ncu").write_text(f"""#!/bin/sh
+{counted}/ncu-counts "$@"
+case $1 in --csv) > begun; exec /bin/sleep 600 ;; esac
+""")
+    (counted / "ncu").chmod(0o755)
+    return counted
+
+
+def test_no_timeline_is_begun_without_time_for_it(endless, tmp_path, caplog, sigint):
+    """On an H100, it was begun, had to be killed, and the program was told to fix its error."""
+    sigint(signal.default_int_handler)
+    given = ["--folder", "out", "--minutes", "0.001", "--", sys.executable, "-c", "open('runs', 'a').write('1')"]
+    assert recorder.main(given) == 1
+    assert not Path("runs").exists()
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert line == (
+        "python, torch.profiler: --minutes 0.001 left no time for the timeline; give more, and let the program end "
+        "within them"
+    )
+    content = dataset(tmp_path / "out")
+    assert list(content["studies"]) == ["kernel_profile"] and "after its time" in json.dumps(content["files"])
+    assert "left no time" in json.loads((tmp_path / "out/recording.json").read_text())["left_out"]["kineto"]
+
+
+def test_both_runs_share_the_time(counted, tmp_path, monkeypatch):
+    given, run_whole = [], command.run_whole
+
+    def run_slowly(words, seconds, environment):
+        given.append(seconds)
+        now = time.monotonic()
+        monkeypatch.setattr(command.time, "monotonic", lambda: now + 40)
+        return run_whole(words, None, environment)
+
+    monkeypatch.setattr(command, "run_whole", run_slowly)
+    assert recorder.main(["--folder", "out", "--minutes", "1", "--", sys.executable, "-c", "pass"]) == 0
+    first, second = given
+    assert 59 < first <= 60 and 19 < second <= 20
+
+
+@pytest.mark.parametrize("asked", ["ignored", "too early for a kernel"])
+def test_a_program_that_ran_out_of_time_is_not_told_to_fix_its_error(
+    uncounted, once_begun, tmp_path, monkeypatch, caplog, sigint, asked
+):
+    sigint(signal.default_int_handler)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "_GRACE_S", 0.5)
+    stub = uncounted / "torch/__init__.py"
+    stub.write_text(stub.read_text().replace('"cat": "kernel"', '"cat": "cpu_op"'))
+    ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " if asked == "ignored" else ""
+    program = f"{ignore}import time; open('begun', 'w'); time.sleep(600)"
+    assert recorder.main(["--folder", "out", "--minutes", "0.001", "--", sys.executable, "-c", program]) == 1
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    why = "no timeline was written before" if asked == "ignored" else "the timeline has no kernels:"
+    assert line == (
+        f"python, torch.profiler: {why} the program was ended after its time; give it more time, or fewer steps to do"
+    )
+
+
+def test_a_run_under_ncu_that_ended_before_its_first_kernel_says_so(endless, tmp_path, caplog, sigint):
+    sigint(signal.default_int_handler)
+    (endless / "ncu_fails").write_text(json.dumps({"always": {"log": CONNECTED + NOTHING, "status": 0}}))
+    given = ["--folder", "out", "--no-timeline", "--minutes", "0.001", "--", "./a.out"]
+    assert recorder.main(given) == 1
+    assert "a_out, ncu: no kernel was counted before the program was ended after its time; give it more" in caplog.text
 
 
 def test_a_table_that_is_cut_off_keeps_its_whole_rows():

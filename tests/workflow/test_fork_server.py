@@ -71,6 +71,20 @@ def test_what_is_loaded_once_is_there_for_later_scripts(started, tmp_path):
     assert said == ["False\n", "True\n"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads of another process are read from /proc")
+def test_the_server_has_no_threads_that_a_fork_would_lose(started, tmp_path):
+    """From Python 3.12 on, each fork beside one printed a warning on the user's terminal."""
+    modules = "'numba', 'matplotlib.pyplot', 'pyarrow.dataset', 'pyarrow.parquet', 'scipy.spatial'"
+    (tmp_path / "script.py").write_text(
+        HEAD.replace("'colorsys'", modules)
+        + "import os; print('pyarrow' in sys.modules, len(os.listdir(f'/proc/{os.getppid()}/task')))",
+        "utf-8",
+    )
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, env=started, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("True 1\n", "")
+
+
 def test_nobody_waits_for_a_server_that_died(tmp_path):
     """A fork that outlives it must not keep its socket open."""
     with running_server(tmp_path) as address:

@@ -45,8 +45,10 @@ def start():
         address = os.path.join(tempfile.mkdtemp(prefix="gpuledger-", dir=folder), "jobs")
     except OSError:
         return
-    # One thread for linear algebra, as each job has: a fork would lose the others.
+    # One thread for linear algebra, as each job has: a fork would lose the others. Nor may pyarrow start one when it is
+    # imported, for its jemalloc, which is not even its default: Python 3.12 warns of every fork beside a thread.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     server = subprocess.Popen(
         [sys.executable, __file__, address],
         stdin=subprocess.PIPE,

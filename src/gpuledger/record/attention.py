@@ -5,12 +5,9 @@ as in decoding. The profiler says which kernels were launched in each call, and 
 models, whole and divided among GPUs.
 """
 
-import csv
-import json
 import logging
 import random
 import re
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -19,7 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuledger import files
+from gpuledger.errors import InputError
 from gpuledger.record.parts import Recorded
+from gpuledger.record.profiled_launches import append_rows, duration_ns, profiled, whole_rows
 
 LOG = logging.getLogger("gpuledger")
 TABLE = "kernel_time/attention.csv"
@@ -38,6 +37,8 @@ STEPS = tuple(
 )
 #: PyTorch's names of its backends, by the word in the table.
 BACKENDS = {"torch_flash": "FLASH_ATTENTION", "torch_cudnn": "CUDNN_ATTENTION"}
+#: The first version whose attention takes fewer heads of keys than of queries, which most of `HEADS` have.
+OLDEST_TORCH = (2, 5)
 #: Launches of a call; the second one's time counts.
 TURNS = 3
 #: Calls between two writes of the table.
@@ -51,6 +52,8 @@ COLUMNS = (
     *("num_heads", "num_key_value_heads", "head_dim", "latency", "kernels", "kernel", "kernel_ns"),
     *("first_ns", "third_ns", "reference_ns", "order"),
 )
+#: Names of operators, as other tables of kernels have them.
+_FORWARD, _BACKWARD, _DECODE = "context_attention", "context_attention_backward", "generation_attention"
 #: What tells shapes apart, in the order of :class:`Call`.
 _KEY = ("kernel_source", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim")
 _NOTE = (
@@ -86,18 +89,37 @@ def all_calls() -> list[Call]:
 def record_attention(folder: str | Path) -> Recorded:
     """Record all shapes; what a call before this one has recorded is kept."""
     torch = import_module("torch")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise InputError("PyTorch", f"version {torch.__version__}", "it is too old", f"use {oldest} or newer")
     path = Path(folder, TABLE)
     path.parent.mkdir(parents=True, exist_ok=True)
-    done = _done(path)
+    rows = _whole_shapes(path)
+    done = {tuple(row[name] for name in _KEY) for row in rows}
+    before = int(rows[-1]["order"]) + 1 if rows else 0
     waiting = [call for call in all_calls() if tuple(map(str, call)) not in done]
     device, bench = torch.cuda.get_device_name(0), Bench(torch)
     for at in range(0, len(waiting), CHUNK):
         LOG.info("attention: %d shapes left", len(waiting) - at)
         part = waiting[at : at + CHUNK]
-        _append(path, rows_of(bench.profile(part), part, len(done) + at))
+        if found := rows_of(bench.profile(part), part, before + at):
+            append_rows(path, COLUMNS, found)
+            rows += found
+    if not rows:
+        problem = f"no backend takes any shape, such as {min(bench.refused)}"
+        raise InputError("PyTorch", "attention", problem, "use a GPU and a PyTorch that have these backends")
     case = {"attention": TABLE, "gpu": device, "unit": "ms"}
     about = {"shapes": len(all_calls()), "refused": sorted(bench.refused)}
     return Recorded({"kernel_time": {"attention": case}}, about, {TABLE: _NOTE})
+
+
+def _whole_shapes(path: Path) -> list[dict[str, str]]:
+    """Return the rows in the table; if the last shape lacks its backward row, its forward row is removed."""
+    rows = whole_rows(path)
+    if rows and rows[-1]["op_name"] == _FORWARD:
+        del rows[-1]
+        files.write_csv(path, COLUMNS, rows)
+    return rows
 
 
 class Bench:
@@ -115,19 +137,17 @@ class Bench:
 
     def profile(self, calls: Sequence[Call]) -> list[dict]:
         """Make the calls and return the events that the profiler saw."""
-        profiler = self.torch.profiler
-        activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
-        with profiler.profile(activities=activities) as recorder:
+
+        def launch() -> None:
             for at, call in enumerate(calls):
                 try:
                     self._call(at, call)
                 except RuntimeError as error:
-                    self.refused.add(f"{'/'.join(map(str, call))}: {str(error).splitlines()[0][:200]}")
-            self.torch.cuda.synchronize()
-        with tempfile.TemporaryDirectory(prefix="gpuledger-") as scratch:
-            path = Path(scratch, "events.json")
-            recorder.export_chrome_trace(str(path))
-            return json.loads(path.read_text("utf-8"))["traceEvents"]
+                    # Its first sentence: of a full memory, the next ones name processes.
+                    why = re.split(r"\.\s|\n", str(error))[0][:200]
+                    self.refused.add(f"{'/'.join(map(str, call))}: {why}")
+
+        return profiled(self.torch, launch)
 
     def _call(self, at: int, call: Call) -> None:
         torch, backend = self.torch, getattr(self.torch.nn.attention.SDPBackend, BACKENDS[call.backend])
@@ -158,7 +178,7 @@ class Bench:
 
 
 def rows_of(events: Sequence[dict], calls: Sequence[Call], before: int) -> list[dict]:
-    """Return a row for each shape and direction; one without all of its launches is left out.
+    """Return a row for each shape and direction; a shape without all of its launches is left out.
 
     Parameters
     ----------
@@ -191,44 +211,19 @@ def rows_of(events: Sequence[dict], calls: Sequence[Call], before: int) -> list[
 
 
 def _rows(at: int, call: Call, kernels: dict[str, list[dict]]) -> Iterator[dict]:
-    reference = sum(map(_ns, kernels.get(f"{at} 0 reference", [])))
-    names = {"forward": "context_attention", "backward": "context_attention_backward"}
-    if call.tokens == 1:
-        names = {"forward": "generation_attention"}
+    reference = sum(map(duration_ns, kernels.get(f"{at} 0 reference", [])))
+    names = {"forward": _FORWARD, "backward": _BACKWARD} if call.tokens > 1 else {"forward": _DECODE}
     turns = {name: [kernels.get(f"{at} {turn} {name}", []) for turn in range(TURNS)] for name in names}
-    if not all(map(all, turns.values())):
+    # The first call of a shape may launch more than the others, which launch the same.
+    if not all(first and 0 < len(second) == len(third) for first, second, third in turns.values()):
         return
     shape = dict(zip(_KEY, call, strict=True))
     for direction, operator in names.items():
-        first, second, third = (sum(map(_ns, turn)) for turn in turns[direction])
-        longest = max(turns[direction][1], key=_ns)
+        first, second, third = (sum(map(duration_ns, turn)) for turn in turns[direction])
+        longest = max(turns[direction][1], key=duration_ns)
         yield shape | {
             **{"framework": "PyTorch", "op_name": operator, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"},
             **{"latency": f"{second / 1e6:.6f}", "kernels": len(turns[direction][1])},
-            **{"kernel": longest["name"], "kernel_ns": _ns(longest), "first_ns": first, "third_ns": third},
-            "reference_ns": reference,
+            **{"kernel": longest["name"], "kernel_ns": duration_ns(longest), "first_ns": first, "third_ns": third},
+            "reference_ns": reference or "",
         }
-
-
-def _ns(event: dict) -> int:
-    return round(1000 * event["dur"])
-
-
-def _done(path: Path) -> set[tuple[str, ...]]:
-    """Return the shapes in the table; a line that was cut off is removed."""
-    if not path.is_file():
-        return set()
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
-    if len(whole) < len(lines):
-        files.write_text(path, "".join(whole))
-    return {tuple(row[name] for name in _KEY) for row in csv.DictReader(whole)}
-
-
-def _append(path: Path, rows: Sequence[dict]) -> None:
-    new = not path.is_file()
-    with path.open("a", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        if new:
-            table.writeheader()
-        table.writerows(rows)

@@ -1,7 +1,7 @@
 """Record any program as a dataset: ``python -m gpuledger.record [OPTION…] -- COMMAND…``.
 
 Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else for a Python
-program from torch.profiler. The program runs once for each.
+program from torch.profiler. The program runs once for each; both runs share the time that is given.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,8 +32,12 @@ LOG = logging.getLogger("gpuledger")
 _TIMELINE = Path(__file__).with_name("timeline_of.py")
 #: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
 _GRACE_S = 120
+#: Time that must be left to start another run (s): on an H200, Python and PyTorch took 6 to 10 s to start.
+_LEAST_S = 10.0
 #: Exit status for options that cannot be used, and without a GPU.
 BAD_INPUT = 2
+#: What ncu says when the program fails, whatever the reason.
+_OF_PROGRAM = re.compile(r"The application returned an error code \((\d+)\)|No kernels were profiled")
 _NO_TOOL = "neither counters nor a timeline can be recorded"
 
 
@@ -106,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache", choices=("all", "none"), default="all", help="none keeps caches between passes")
     alone = "record counters alone; else another run of the program, under nsys or torch.profiler, records its timeline"
     parser.add_argument("--no-timeline", action="store_true", help=alone)
-    parser.add_argument("--minutes", type=minutes, help="end each run after this time and keep what is whole")
+    parser.add_argument("--minutes", type=minutes, help="end all runs after this time and keep what is whole")
     parser.add_argument("--dry-run", action="store_true", help="print the command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
     return parser
@@ -233,12 +238,22 @@ def _run_steps(
     scratch: Path,
     environment: dict[str, str],
 ) -> int:
-    name, failed, seconds = _name(target), 0, 60 * given.minutes if given.minutes else None
+    name, failed, ended = _name(target), 0, ""
+    deadline = time.monotonic() + 60 * given.minutes if given.minutes else None
     within = given.range if len(_filters(given.range)) > 1 else ""  # not where it is an expression of ncu's
     with recording.alone():
         recording.belong_to(vars(found))
         while steps:
             step = steps.pop(0)
+            seconds = max(0.0, deadline - time.monotonic()) if deadline else None
+            if ended and seconds is not None and seconds < _LEAST_S:
+                failed = 1
+                tool = "torch.profiler" if step.tool == "kineto" else step.tool
+                problem = f"--minutes {given.minutes:g} left no time for the timeline"
+                error = InputError(name, tool, problem, "give more, and let the program end within them")
+                recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
+                LOG.error("%s", error)
+                break
             recording.begin(step.tool)
             recording.withdraw()
             started = datetime.now(UTC).date().isoformat()
@@ -271,7 +286,7 @@ def _take(
         note = f"The program ended with status {status}: what was recorded until then."
     if step.tool == "ncu":
         table = step.made.read_text("utf-8", errors="replace") if step.made.is_file() else ""
-        if status and ended == "by itself" and (known := failures.explain(table)):
+        if (status or ended != "by itself") and (known := _ncu_failure(table, status, ended)):
             raise InputError(name, "ncu", *known)
         path = f"kernel_profile/{name}.csv"
         whole = ended == "by itself"
@@ -280,8 +295,25 @@ def _take(
         more = {"tools": {"ncu": profiler.find_ncu().version}, "launches": counted.launches}
         more |= {"metrics": list(step.metrics), "metrics_without_value": list(counted.absent)}
         return {"kernel_profile": {name: {"report": path}}}, {path: note} if note else {}, more
-    case = timelines.take(step.made, folder, name, status, within)
+    case = timelines.take(step.made, folder, name, status, ended, within)
     return {"kernel_breakdown": {name: case}}, {case["timeline"]: note} if note else {}, {"tools": {}}
+
+
+def _ncu_failure(log: str, status: int, ended: str) -> tuple[str, str] | None:
+    """Return problem and remedy of a run under ncu that did not end well; ``None`` if its table can be used."""
+    counted = '"ID"' in log
+    if counted and ended != "by itself":
+        return None
+    said = "\n".join(line for line in log.splitlines() if not _OF_PROGRAM.search(line))
+    if (known := failures.explain(said)) or counted:
+        return known
+    if ended != "by itself":
+        return f"no kernel was counted before the program was ended {ended}", timelines.GIVE_TIME
+    returned = re.search(r"returned an error code \((\d+)\)", log)
+    if "==ERROR==" in said or (status < 0 and not returned):
+        return f"ncu failed (status {status}): {failures.last_words(said)}", "fix the cause and record again"
+    status = int(returned[1]) if returned else status
+    return f"the program ended with status {status} before a kernel was counted", timelines.FIX_PROGRAM
 
 
 def run_whole(

@@ -5,20 +5,17 @@ for each operand. The profiler says which kernels were launched. Sizes are those
 among GPUs, and powers of two.
 """
 
-import csv
-import json
 import logging
 import random
-import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.record.parts import Recorded
+from gpuledger.record.profiled_launches import append_rows, duration_ns, profiled, whole_rows
 
 LOG = logging.getLogger("gpuledger")
 TABLE = "gemm_tiles/gemm.csv"
@@ -96,7 +93,7 @@ def record_gemm(folder: str | Path) -> Recorded:
     torch = import_module("torch")
     path = Path(folder, TABLE)
     path.parent.mkdir(parents=True, exist_ok=True)
-    done = _done(path)
+    done = {(row["gemm_dtype"], *(int(row[size]) for size in "mnk")) for row in whole_rows(path)}
     device = torch.cuda.get_device_name(0)
     types = list(OPERATORS) if torch.cuda.get_device_capability(0) >= (8, 9) else ["bfloat16"]
     for dtype in types:
@@ -109,7 +106,7 @@ def record_gemm(folder: str | Path) -> Recorded:
             if len(rows) < len(part):
                 problem = f"of {len(part)} products the profiler shows {len(rows)}"
                 raise InputError("torch.profiler", dtype, problem, "record again; see whether another profiler runs")
-            _append(path, rows)
+            append_rows(path, COLUMNS, rows)
             done |= {(dtype, *shape) for shape in part}
     gemm = {"measurements": TABLE, "gpu": device, "unit": "ms"}
     cases = {"gemm_tiles": {"cublas": {"launches": TABLE, "gpu": device}}, "kernel_time": {"gemm": gemm}}
@@ -144,16 +141,12 @@ class Products:
 
     def profile(self, calls: Sequence[Call]) -> list[dict]:
         """Make the launches and return the events that the profiler saw."""
-        profiler = self.torch.profiler
-        activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
-        with profiler.profile(activities=activities) as recorder:
+
+        def launch() -> None:
             for call in calls:
                 self.call(*call[:3])
-            self.torch.cuda.synchronize()
-        with tempfile.TemporaryDirectory(prefix="gpuledger-") as scratch:
-            path = Path(scratch, "events.json")
-            recorder.export_chrome_trace(str(path))
-            return json.loads(path.read_text("utf-8"))["traceEvents"]
+
+        return profiled(self.torch, launch)
 
 
 def rows_of(events: Sequence[dict], calls: Sequence[Call], dtype: str, before: int) -> list[dict]:
@@ -187,7 +180,7 @@ def _rows(calls: Sequence[Call], kernels: Sequence[dict[str, dict]], dtype: str)
     reference: int | str = ""
     row: dict[str, Any] = {}
     for call, own in zip(calls, kernels, strict=True):
-        times = {name: _ns(event) for name, event in own.items()}
+        times = {name: duration_ns(event) for name, event in own.items()}
         if "product" not in own:
             row = {}
             continue
@@ -219,27 +212,3 @@ def _facts(call: Call, kernel: dict, dtype: str) -> dict[str, Any]:
         **{"threads": said["block"][0], "registers": said["registers per thread"]},
         "shared_bytes": said["shared memory"],
     }
-
-
-def _ns(event: dict) -> int:
-    return round(1000 * event["dur"])
-
-
-def _done(path: Path) -> set[tuple]:
-    """Return the types and shapes in the table; a line that was cut off is removed."""
-    if not path.is_file():
-        return set()
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
-    if len(whole) < len(lines):
-        files.write_text(path, "".join(whole))
-    return {(row["gemm_dtype"], *(int(row[size]) for size in "mnk")) for row in csv.DictReader(whole)}
-
-
-def _append(path: Path, rows: Sequence[dict]) -> None:
-    new = not path.is_file()
-    with path.open("a", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        if new:
-            table.writeheader()
-        table.writerows(rows)

@@ -191,5 +191,6 @@ def _sources(part: Part) -> list[Path]:
     stem = part.module.rpartition(".")[2]
     # These run the kernels of the part `probes`.
     folder = "probes" if stem in ("blocks", "latency", "neutrino") else stem
-    patterns = (f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*")
+    patterns = [f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*"]
+    patterns += ["profiled_launches.py"] if stem in ("gemm", "attention") else []
     return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]

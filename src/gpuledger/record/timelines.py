@@ -14,6 +14,9 @@ from gpuledger.errors import InputError
 from gpuledger.files import replacing
 
 LOG = logging.getLogger("gpuledger")
+#: What to do about a program that fails, and about one that had too little time.
+FIX_PROGRAM = "run it without gpuledger and fix its error"
+GIVE_TIME = "give it more time, or fewer steps to do"
 NO_IMPORTER = "nsys recorded a timeline but cannot export it: this installation has no importer"
 #: Tables of an nsys export that say something about kernels. Others hold environment, commands, paths and host names.
 _KEPT = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|StringIds|NVTX_EVENTS|TARGET_INFO_GPU|ENUM_\w+|sqlite_\w+")
@@ -24,7 +27,7 @@ _RANGE = rb'"cat":\s*"user_annotation",\s*"name":\s*'
 _RANGES = "SELECT 1 FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = StringIds.id WHERE ? IN (text, value)"
 
 
-def take(made: Path, folder: Path, name: str, status: int, within: str) -> dict[str, str]:
+def take(made: Path, folder: Path, name: str, status: int, ended: str, within: str) -> dict[str, str]:
     """Move a timeline into the folder of a recording.
 
     Parameters
@@ -33,8 +36,8 @@ def take(made: Path, folder: Path, name: str, status: int, within: str) -> dict[
         What the tool was to write: ``.json`` of torch.profiler, ``.sqlite`` of nsys.
     name : str
         The program's.
-    status : int
-        With which it ended.
+    status, ended : int and str
+        With which it ended, and how; see :func:`gpuledger.record.command.run_whole`.
     within : str
         Range whose launches were counted; empty: all.
 
@@ -46,13 +49,20 @@ def take(made: Path, folder: Path, name: str, status: int, within: str) -> dict[
     by_torch = made.suffix == ".json"
     tool = "torch.profiler" if by_torch else "nsys"
     if not made.is_file():
-        problem, remedy = f"no timeline was written (status {status})", "run it without gpuledger and fix its error"
+        problem, remedy = f"no timeline was written (status {status})", FIX_PROGRAM
+        if ended != "by itself":
+            problem, remedy = f"no timeline was written before the program was ended {ended}", GIVE_TIME
         if made.with_suffix(".qdstrm").is_file():
             problem, remedy = NO_IMPORTER, "install NVIDIA's own Nsight Systems; a distribution's can lack it"
         raise InputError(name, tool, problem, remedy)
     if not _finds(made, _KERNEL, _KERNELS):
+        problem = "the timeline has no kernels"
         remedy = "check that the program launches kernels on the GPU" + (", in its own process" if by_torch else "")
-        raise InputError(name, tool, "the timeline has no kernels", remedy)
+        if ended != "by itself":
+            problem, remedy = f"{problem}: the program was ended {ended}", GIVE_TIME
+        elif status:
+            problem, remedy = f"{problem}: the program ended with status {status}", FIX_PROGRAM
+        raise InputError(name, tool, problem, remedy)
     case = {"timeline": f"kernel_breakdown/{name}{made.suffix}{'.gz' if by_torch else ''}"}
     if within and _finds(made, _RANGE + re.escape(json.dumps(within, ensure_ascii=False).encode()), _RANGES, within):
         case["step"] = within
