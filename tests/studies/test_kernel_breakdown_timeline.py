@@ -656,6 +656,15 @@ def test_public_recordings(tracelens, name):
     assert idle["duration_s"].sum() == pytest.approx(result["span"] * result["idle_percent"] / 100, rel=1e-6)
 
 
+def test_attention_of_pytorch_is_predicted_by_pytorchs_kernels():
+    dataset = Dataset.load(ROOT / "traces/nvidia-h100-decode/dataset.yaml")
+    rows = recorded_kernels(reduced(dataset.case("kernel_breakdown", "graph")))
+    attention = rows[rows["role"] == "decode_attention"]
+    assert attention["kernel"].str.contains("cudnn").any()
+    # The engines' kernels were predicted a fifth too long.
+    assert attention["predicted_s"].sum() == pytest.approx(attention["duration_s"].sum(), rel=0.08)
+
+
 def test_kernels_that_take_no_time_are_refused_in_one_line(tmp_path):
     recording = Recording()
     recording.kernel("k", 0.0)

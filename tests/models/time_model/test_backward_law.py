@@ -85,7 +85,7 @@ def tile_s(rows, products=2.0):
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 100))
 def test_blocks_end_when_a_scheduler_says(heads, key_tiles):
-    """Longest first in each head, head by head: where there is much to do, within 3 %; else within a round of blocks."""
+    """Longest first in each head, head by head: within 3 %, or a round of blocks where there is little to do."""
     lengths = 2 * np.arange(key_tiles, 0, -1)
     exact = tile_s(64, 5) * scheduled(np.tile(lengths, heads), H100.sms)
     found = backward_terms(H100, PLAIN, shapes(1, 128 * key_tiles, heads))["time_s"][0]

@@ -15,6 +15,7 @@ from gpuledger.errors import InputError, InputWarning, warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.parts import join_parts
+from gpuledger.models.time_model.constants import PYTORCH
 from gpuledger.models.time_model.moe import TILES
 from gpuledger.models.time_model.step import predict
 from gpuledger.readers.gpu_identity import another_gpu
@@ -42,6 +43,8 @@ from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_
 PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
 #: Names of products of a mixture of experts that state their tiles.
 _EXPERTS = re.compile(r"^bmm_\w{0,200}_transOut_\w{0,200}_dynBatch")
+#: Attention as PyTorch calls it: its own copy of FlashAttention, and cuDNN's, which engines do not use.
+_OF_PYTORCH = "pytorch_flash::|^cudnn_generated_.*_sdpa_"
 _GENERATION = re.compile(r"generation_(\d{1,6})\((?:sq\d+sk)?(\d{1,12})")
 _PREFILL = re.compile(r"context_(\d{1,6})\((?:sq)?(\d{1,9})")
 
@@ -94,7 +97,7 @@ def _break_down(
         if other := another_gpu(scenario.gpus[0], timeline.devices):
             problem = f"it was recorded on {other}, and is compared with predictions for {scenario.gpus[0].title}"
             warn(timeline.file, "", problem, "name the recording's GPU in hardware")
-        predicted = predict(kernels, scenario.gpus[0], expert_tile=_expert_tile(rows))
+        predicted = predict(kernels, scenario.gpus[0], _framework(rows), _expert_tile(rows))
         # A recording is of one device, hence of one pipeline stage; which one is not known.
         predicted = predicted[predicted["stage"] == predicted["stage"].min()]
         own = rows[rows["kind"] == "kernel"]
@@ -146,6 +149,11 @@ def describe_launches(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
         inside = own[first : first + period * repeats]
         rows.iloc[inside, rows.columns.get_loc("layer")] = np.arange(len(inside)) // max(period, 1)
     return rows
+
+
+def _framework(rows: pd.DataFrame) -> str:
+    """Return whose kernels were recorded where their names tell; empty otherwise."""
+    return PYTORCH if rows["kernel"].str.contains(_OF_PYTORCH).any() else ""
 
 
 def _expert_tile(rows: pd.DataFrame) -> int:
