@@ -102,7 +102,7 @@ def _break_down(
     if run is not None:
         predicted = predict_kernels([run], run.gpu)
         rows = rows.assign(purpose=purposes(rows, run))
-        parts["purposes"] = settle_frame(compare_purposes(rows, predicted))
+        parts["purposes"] = settle_frame(compare_purposes(rows, predicted, run.gpu))
         _add_purposes(result, parts["purposes"], run)
     elif scenario is not None:
         kernels = scenario.kernels(scenario.workload(next(iter(scenario.phases))))
@@ -282,6 +282,10 @@ def _add_purposes(result: CaseResult, table: pd.DataFrame, run: TrainingRun) -> 
         name = row.purpose.lower()
         result.add(f"{name}_time", row.recorded_s, "s")
         result.add(f"{name}_predicted_time", row.predicted_s, "s")
+        # A few kernels say nothing of their purpose.
+        if row.shaped_s > 0.5 * row.recorded_s:
+            result.add(f"{name}_with_shapes_time", row.shaped_s, "s")
+            result.add(f"{name}_predicted_from_shapes_time", row.shapes_s, "s")
     excess = table["recorded_s"] - table["predicted_s"]
     worst = int(excess.abs().idxmax())
     result.add("most_mispredicted", table["purpose"][worst], "text")

@@ -62,13 +62,25 @@ def part_table(result: CaseResult) -> pd.DataFrame:
 
 
 def purpose_table(result: CaseResult) -> pd.DataFrame:
-    """Return what kernels of a training step take by what they are for, recorded (or simulated) and predicted."""
+    """Return what kernels of a training step take by what they are for, recorded (or simulated) and predicted.
+
+    See :func:`gpuledger.studies.kernel_breakdown.training.compare_purposes`; times in ms.
+    """
     rows = one_part(result.data, "purposes")
     whole = pd.DataFrame([{"purpose": "all", **rows.drop(columns="purpose").sum()}])
     rows = pd.concat([rows, whole], ignore_index=True)
-    frame = rows.assign(recorded_ms=1e3 * rows["recorded_s"], predicted_ms=1e3 * rows["predicted_s"])
-    frame["recorded_over_predicted"] = rows["recorded_s"] / rows["predicted_s"]
-    frame = frame.drop(columns=["recorded_s", "predicted_s"]).astype({"kernels": int, "predicted_kernels": int})
+    frame = pd.DataFrame(
+        {
+            "purpose": rows["purpose"],
+            "kernels": rows["kernels"].astype(int),
+            "recorded_ms": 1e3 * rows["recorded_s"],
+            "predicted_kernels": rows["predicted_kernels"].astype(int),
+            "predicted_ms": 1e3 * rows["predicted_s"],
+            "recorded_over_predicted": rows["recorded_s"] / rows["predicted_s"],
+            "with_known_work_ms": 1e3 * rows["shaped_s"],
+            "predicted_from_its_shapes_ms": 1e3 * rows["shapes_s"],
+        }
+    )
     return frame.rename(columns=lambda name: name.replace("recorded", made(result)))
 
 

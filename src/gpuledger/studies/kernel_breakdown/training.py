@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model.step import predict
 from gpuledger.models.training.kernels import CLASSES
 from gpuledger.models.training.run import TrainingRun
 from gpuledger.models.transformer import Parallel
+from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, name_key, read_case_model, read_hardware
-from gpuledger.studies.kernel_breakdown.timeline_shapes import read_shapes
+from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, read_shapes
 
 #: What a kernel is for by its class, where that decides.
 _BY_CLASS = {
@@ -84,8 +86,8 @@ def purposes(rows: pd.DataFrame, run: TrainingRun) -> pd.Series:
     return found.astype(str)
 
 
-def compare_purposes(rows: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per purpose: ``purpose, kernels, recorded_s, predicted_kernels, predicted_s``.
+def compare_purposes(rows: pd.DataFrame, predicted: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
+    """Compare what the kernels of each purpose take with what is predicted.
 
     Parameters
     ----------
@@ -93,14 +95,28 @@ def compare_purposes(rows: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFram
         Launches with ``purpose``. Copies and fills of memory count in ``recorded_s`` and are no kernels.
     predicted : DataFrame
         Of :func:`gpuledger.models.training.step.predict_kernels`.
+
+    Returns
+    -------
+    DataFrame
+        A row per purpose: ``purpose, kernels, recorded_s, predicted_kernels, predicted_s``; and of the kernels that ran
+        whose work follows from their operator's shapes, ``shaped_s``, what these take, and ``shapes_s``, what they are
+        predicted to take from those shapes.
     """
     own, theirs = rows.groupby("purpose"), predicted.groupby("purpose")
+    # Of compiled kernels, which tensors they read and which they write is not recorded.
+    plain = rows[(rows["kind"] == "kernel") & rows["operator"].str.startswith("aten::")]
+    work = kernels_of_shapes(plain, "bf16")
+    shaped = rows.loc[work.index].assign(shapes_s=predict(work, gpu)["time_s"]) if len(work) else plain.iloc[:0]
+    shaped = shaped.reindex(columns=["purpose", "duration_s", "shapes_s"]).groupby("purpose")
     table = pd.DataFrame(
         {
             "kernels": rows["launches"].where(rows["kind"] == "kernel", 0).groupby(rows["purpose"]).sum(),
             "recorded_s": own["duration_s"].sum(),
             "predicted_kernels": theirs["count"].sum(),
             "predicted_s": theirs["total_s"].sum(),
+            "shaped_s": shaped["duration_s"].sum(),
+            "shapes_s": shaped["shapes_s"].sum(),
         }
     )
     table = table.reindex(list(CLASSES)).fillna(0.0).rename_axis("purpose").reset_index()

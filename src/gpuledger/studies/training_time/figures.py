@@ -135,7 +135,7 @@ def draw_parts(axes: Axes, data: pd.DataFrame) -> None:
     names = [run_label(run) for run in runs]
     # Of runs that differ in nothing else, the label says which computes its layers again.
     alike = [names.count(name) > 1 and run["recompute"] for name, run in zip(names, runs, strict=True)]
-    labels = [f"{name}, recomputed" if again else name for name, again in zip(names, alike, strict=True)]
+    labels = [f"{name},\nrecomputed" if again else name for name, again in zip(names, alike, strict=True)]
     axes.set_yticks(y, labels, fontsize=6.5)
     axes.set(xlim=(0, max(100.0, left.max())), ylim=(len(data) - 0.5, -0.5), xlabel="share of the measured step (%)")
 
@@ -145,7 +145,9 @@ def run_label(run: Mapping) -> str:
     narrow = " fp8" if run["precision"] == "fp8" else ""
     length = run["sequence_tokens"]
     tokens = f"{length // 1024}k" if length % 1024 == 0 else f"{length}"
-    return figures.plain(f"{run['model']}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPU{'s' * (run['gpus'] > 1)}")
+    return figures.plain(
+        f"{run['model']}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPU{'s' * (run['gpus'] > 1)}"
+    )
 
 
 def draw_methods(axes: Axes, data: pd.DataFrame) -> None:
