@@ -302,11 +302,10 @@ def test_the_training_step_is_as_said(root, page):
     assert f"becomes {table['attention'] - table['all']:.1f} ms shorter, and attention {table['attention']:.1f}" in page
     repository = Repository.find(root)
     steps = [reduced(repository.case(*f"{TRAINING}/{case}".split("/"))) for case in ("autocast", "compile")]
-    kernels = [one.data[one.data["purpose"].isin(["elementwise"]) & (one.data["kind"] == "kernel")] for one in steps]
+    kernels = [one.data[(one.data["purpose"] == "elementwise") & (one.data["kind"] == "kernel")] for one in steps]
     assert f"kernels where {len(kernels[0]):,} ran" in page and f"the {len(kernels[1])} elementwise kernels" in page
     sums = [one.data.groupby("name")["duration_s"].sum() for one in steps]
-    times = [
-        1e3 * each[each.index.str.contains(f"sdpa.*{which}")].sum() for which in ("fprop", "bprop") for each in named
-    ]
+    passes = ("sdpa.*fprop", "sdpa.*bprop")
+    times = [1e3 * each[each.index.str.contains(which)].sum() for which in passes for each in sums]
     said = "takes {1:.1f} ms instead of {0:.1f}, the backward one {3:.1f} instead of {2:.1f}.".format(*times)
     assert said in page
