@@ -81,7 +81,7 @@ def test_a_note_of_the_table_does_not_hide_the_source_of_the_dataset(tmp_path):
 
 
 def test_two_runs_that_differ_in_recomputation_only_are_told_apart(tmp_path):
-    result = reduced(tmp_path, {}, {"recompute": "true", "tokens_per_s": 1e6})
+    result = reduced(tmp_path, {"recompute": "false"}, {"recompute": "true", "tokens_per_s": 1e6})
     figure, axes = plt.subplots()
     draw_parts(axes, chosen_runs(result.data))
     labels = {label.get_text() for label in axes.get_yticklabels()}
