@@ -11,6 +11,7 @@ from gpuledger.studies.block_scheduling import parts
 
 H200, H100, SIMULATED = "nvidia-h200", "nvidia-h100", "simulated"
 BLOCKS, NORM = "block_scheduling/zeros_4096", f"{H200}/normalization_roofline/measured"
+TRAINING = "nvidia-h100-training/kernel_breakdown"
 TOY, DECODE = f"{H200}/flop_reconciliation/toy_network", "nvidia-h200-decode/kernel_breakdown/eager"
 SAID = [
     (TOY, "counts", 1, "of {} counts 57"),
@@ -57,6 +58,39 @@ SAID = [
     (f"{H100}-decode/kernel_breakdown/eager", "predicted_kernel_time", 1e3, "predicted to take {:.2f} ms took"),
     (f"{H100}-decode/kernel_breakdown/eager", "matched_kernel_time", 1e3, "took {:.2f} ms (98 %"),
     (f"{H100}-decode/kernel_breakdown/eager", "matched_percent", 1, "ms ({:.0f} % of them covered)."),
+    *(
+        (f"{TRAINING}/{case}", f"{name}_time", 1e3, form)
+        for name, forms in {
+            "gemm": ("| GEMMs | 76.1 | {:.1f} |", "| GEMMs | 76.1 | 78.4 | {:.1f} |"),
+            "attention": ("| on the pages | {:.1f} |", "| on the pages | 21.7 | {:.1f} |"),
+            "elementwise": ("| 18.4 | {:.1f} | 16.9 |", "| 18.4 | 70.2 | {:.1f} |"),
+            "weights": ("| 11.0 | {:.1f} | 5.6 |", "| 11.0 | 8.1 | {:.1f} |"),
+            "loss": ("| loss | 2.1 | {:.1f} |", "| loss | 2.1 | 17.9 | {:.1f} |"),
+            "update": ("| 38.7 | {:.1f} | 41.8 |", "| 38.7 | 41.8 | {:.1f} |"),
+        }.items()
+        for case, form in zip(("autocast", "compile"), forms, strict=True)
+    ),
+    (f"{TRAINING}/autocast", "gemm_predicted_time", 1e3, "| GEMMs | {:.1f} |"),
+    (f"{TRAINING}/autocast", "elementwise_predicted_time", 1e3, "| elementwise kernels | {:.1f} |"),
+    (f"{TRAINING}/autocast", "weights_predicted_time", 1e3, "sums of gradients | {:.1f} |"),
+    (f"{TRAINING}/autocast", "loss_predicted_time", 1e3, "| loss | {:.1f} |"),
+    (f"{TRAINING}/autocast", "update_predicted_time", 1e3, "clipping, AdamW | {:.1f} |"),
+    (f"{TRAINING}/autocast", "idle_time", 1e3, "No kernel runs for {:.1f} ms of the eager"),
+    (f"{TRAINING}/compile", "idle_time", 1e3, "eager step and {:.1f} ms of the compiled"),
+    (f"{TRAINING}/recompute", "idle_time", 1e3, "falls behind: no kernel runs for {:.1f} ms"),
+    *(
+        (f"{TRAINING}/autocast", name, 1e3, form)
+        for name, form in (
+            ("elementwise_predicted_from_shapes_time", "predicts {:.1f} ms for elementwise kernels"),
+            ("elementwise_with_shapes_time", "kernels that take {:.1f} ms"),
+            ("loss_predicted_from_shapes_time", "68.4 ms, {:.1f} for"),
+            ("loss_with_shapes_time", "for {:.1f} ms of the loss"),
+            ("gemm_predicted_from_shapes_time", "and {:.1f} for 78.2 ms of GEMMs"),
+            ("gemm_with_shapes_time", "for {:.1f} ms of GEMMs"),
+        )
+    ),
+    (f"{TRAINING}/compile_instead_of_eager", "after_time", 1e3, "A step takes {:.0f} ms instead of 247"),
+    (f"{TRAINING}/compile_instead_of_eager", "before_time", 1e3, "220 ms instead of {:.0f}]"),
     (f"{H100}/warp_scheduling/fig17b", "tail_ratio", 100, "a tail of {:.1f} % on the H100"),
     (f"{H200}/warp_scheduling/fig17b", "tail_ratio", 100, "and {:.1f} % on the H200"),
     (f"{H100}/warp_scheduling/fig13b", "tail_ratio", 100, "attention blocks {:.1f} and"),
@@ -252,3 +286,26 @@ def test_the_step_of_the_model_is_predicted_as_said(root):
     assert len(products) == 5 and (ratio[products] - 1).abs().max() < 0.06
     assert ratio["decode_attention"] == pytest.approx(1.32, abs=0.005)
     assert (1 / ratio[["attn_norm", "ffn_norm"]]).tolist() == pytest.approx([2.7, 2.7], abs=0.05)
+
+
+def test_the_training_step_is_as_said(root, page):
+    runs = pd.read_csv(root / "traces/nvidia-h100-training/runs.csv")["step_s"]
+    assert (
+        f"a step takes {1e3 * runs[0]:.1f} ms with parameters" in page and f"; {1e3 * runs[1]:.1f} ms if layers" in page
+    )
+    more = runs[1] - runs[0]
+    assert f"costs {1e3 * more:.1f} ms, {100 * more / runs[0]:.0f} % of the step" in page
+    assert f"for {100 * (1 - 27917 / 44894):.0f} % less memory" in page
+    table = pd.read_csv(root / f"results/{TRAINING}/compile_instead_of_eager/table.csv", index_col="component")[
+        "change_ms"
+    ]
+    assert f"becomes {table['attention'] - table['all']:.1f} ms shorter, and attention {table['attention']:.1f}" in page
+    repository = Repository.find(root)
+    steps = [reduced(repository.case(*f"{TRAINING}/{case}".split("/"))) for case in ("autocast", "compile")]
+    kernels = [one.data[(one.data["purpose"] == "elementwise") & (one.data["kind"] == "kernel")] for one in steps]
+    assert f"kernels where {len(kernels[0]):,} ran" in page and f"the {len(kernels[1])} elementwise kernels" in page
+    sums = [one.data.groupby("name")["duration_s"].sum() for one in steps]
+    passes = ("sdpa.*fprop", "sdpa.*bprop")
+    times = [1e3 * each[each.index.str.contains(which)].sum() for which in passes for each in sums]
+    said = "takes {1:.1f} ms instead of {0:.1f}, the backward one {3:.1f} instead of {2:.1f}.".format(*times)
+    assert said in page

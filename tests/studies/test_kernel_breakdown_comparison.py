@@ -12,7 +12,12 @@ from recordings import Recording
 from gpuledger.ledger.parts import split_parts
 from gpuledger.models.simulate.timeline import write_timeline
 from gpuledger.studies.kernel_breakdown.comparison import BETWEEN, IDLE
-from gpuledger.studies.kernel_breakdown.comparison_figures import changes, compared_table, component_table
+from gpuledger.studies.kernel_breakdown.comparison_figures import (
+    changes,
+    compared_table,
+    component_table,
+    span_headline,
+)
 from gpuledger.studies.kernel_breakdown.timeline_activity import busy, divided_times, length
 from notebooks import run_notebook
 
@@ -103,6 +108,34 @@ def test_simulated_fp8_gives_back_what_was_put_in(tmp_path):
     assert {"figure.pdf", "figure_time.pdf", "figure_bound.pdf", "table.csv", "trace.json"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
+
+
+@pytest.mark.parametrize(("duration", "words"), [(30, "takes as long as"), (40, "is longer than"), (20, "is shorter")])
+def test_one_pair_of_steps_is_said_in_words(tmp_path, duration, words):
+    before = record(tmp_path, "b.json", ("gemm_a", 30), ("rms_norm", 4), steps=3)
+    after = record(tmp_path, "a.json", ("gemm_a", duration), ("rms_norm", 4), steps=3)
+    result = compared(after, before)
+    result.summary["pairs_of_steps"]["value"] = 1
+    assert words in span_headline(result)
+
+
+def test_attention_of_the_same_queries_is_compared_whatever_its_keys_and_mask(tmp_path):
+    queries, heads = [2, 32, 64, 64], [2, 8, 64, 64]
+    name, other = "aten::_cudnn_attention_forward", "aten::_flash_attention_forward"
+    before = [
+        ("sdpa_fprop", 5, name, [queries, heads, heads, []]),
+        ("flash_fwd", 4, other, [queries, heads, heads]),
+    ]
+    after = [
+        ("sdpa_fprop", 16, name, [queries, queries, queries, [2, 1, 64, 64]]),
+        ("flash_fwd", 4, other, [[2, 32, 32, 64], heads, heads]),
+    ]
+    result = compared(record(tmp_path, "a.json", *after), record(tmp_path, "b.json", *before))
+    table = split_parts(result.data)["compared"]
+    (own,) = table[table["matched_by"] == "queries"].to_dict("records")
+    assert (own["before_s"], own["after_s"]) == pytest.approx((5 * US, 16 * US))
+    # Of other queries it is another operation.
+    assert (table["matched_by"] == "").sum() == 2 == len(table) - 1
 
 
 def test_partners_by_operation_and_by_sizes_never_by_other_sizes(tmp_path):

@@ -73,6 +73,22 @@ def test_a_table_needs_no_more_than_shapes_and_a_speed(tmp_path):
         assert run["measured_s"] == pytest.approx(usual["measured_s"], rel=1e-5)
 
 
+def test_a_note_of_the_table_does_not_hide_the_source_of_the_dataset(tmp_path):
+    a_case(tmp_path)
+    about = {"files": {"runs.csv": {"note": "medians"}}, "source": "measured here"}
+    case = own_case(tmp_path, "training_time", {"runs": "runs.csv", "gpu": "h100-sxm"}, "first", **about)
+    assert reduce_case(case, reduce).provenance["source"].endswith("measured runs: measured here")
+
+
+def test_two_runs_that_differ_in_recomputation_only_are_told_apart(tmp_path):
+    result = reduced(tmp_path, {"recompute": "false"}, {"recompute": "true", "tokens_per_s": 1e6})
+    figure, axes = plt.subplots()
+    draw_parts(axes, chosen_runs(result.data))
+    labels = {label.get_text() for label in axes.get_yticklabels()}
+    assert labels == {"gpt2, 1k × 8, 8 GPUs", "gpt2, 1k × 8, 8 GPUs,\nrecomputed"}
+    plt.close(figure)
+
+
 def test_rows_of_other_gpus_and_unknown_models_are_counted(tmp_path):
     changed = [{}, {"gpu": "a100-sxm-80gb"}, {"model": "no-such-model"}, {"gpus": 16}, {"micro_batch": 2**30}]
     result = reduced(tmp_path, *changed)

@@ -15,7 +15,7 @@ from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.timeline_activity import divided_times
 from gpuledger.studies.kernel_breakdown.timeline_case import PREDICTED, describe_launches
-from gpuledger.studies.kernel_breakdown.timeline_shapes import product_sizes
+from gpuledger.studies.kernel_breakdown.timeline_shapes import product_sizes, read_shapes
 from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_step
 
 #: The two recordings, in the order of time.
@@ -24,9 +24,9 @@ RECORDINGS = ("before", "after")
 IDLE, BETWEEN = "no kernel runs", "between steps"
 #: What the times of both steps are, by the last of their parts.
 TIMES = {BETWEEN: "from one step to the next", IDLE: "a step's span", "": "the kernels' time"}
-#: What kernels of both steps have in common: their operator and its inputs' shapes, only the sizes; or their name, or,
-#: alone in their class, their short name or number of launches.
-MATCHES = ("operation", "sizes", "name", "short name", "launches")
+#: What kernels of both steps have in common: their operator and its inputs' shapes, only the sizes, of attention its
+#: queries; or their name, or, alone in their class, their short name or number of launches.
+MATCHES = ("operation", "sizes", "queries", "name", "short name", "launches")
 #: The share of kernel time with a recorded operator and shapes from which on kernels are matched by these.
 _NAMED = 0.9
 #: How many parts a sentence names, and from which share of the largest one on.
@@ -134,6 +134,8 @@ def _compare_kernels(rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
     named = all(time >= _NAMED * each["own_s"].sum() for time, each in zip(known, rows, strict=True))
     keys = ["kernel_class", "operator", "sizes"] if named else ["kernel_class", "kernel"]
     before, after = [_sum_up(each, keys) for each in rows]
+    if named:
+        before, after = [each.assign(queries=_queries(each)) for each in (before, after)]
     both = before.join(_match_rows(before, after, keys, named), how="left")
     both = both.merge(after, how="outer", left_on="row", right_index=True, suffixes=("_before", "_after"))
     both = both.reset_index(drop=True)
@@ -158,6 +160,15 @@ def _sum_up(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return groups.agg(**sums, name=("name", lambda names: ", ".join(dict.fromkeys(names)))).reset_index()
 
 
+def _queries(table: pd.DataFrame) -> list[str]:
+    """Return the shape of attention's first input, and other kernels' sizes.
+
+    Keys and values of fewer heads, or a mask, are another way to attend from the same queries.
+    """
+    sizes = zip(table["kernel_class"], table["sizes"], strict=True)
+    return [str(next(iter(read_shapes(text)), text)) if name == "attention" else text for name, text in sizes]
+
+
 def _match_rows(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str], named: bool) -> pd.DataFrame:
     """Find the partner of each row: of the same keys, else the only one of its class that is left with what looser
     rules ask for. An operation of other sizes is another one, whichever kernel computes it.
@@ -167,9 +178,10 @@ def _match_rows(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str], 
     DataFrame
         ``row`` (of `after`) and ``matched_by``, by the rows of `before` that have a partner.
     """
-    rules = {MATCHES[0]: keys, MATCHES[1]: ["kernel_class", "sizes"]}
+    loose = (["kernel_class", "sizes"], ["kernel_class", "operator", "queries"])
     if not named:
-        rules = {MATCHES[2]: keys, MATCHES[3]: ["kernel_class", "name"], MATCHES[4]: ["kernel_class", "launches"]}
+        loose = (["kernel_class", "name"], ["kernel_class", "launches"])
+    rules = dict(zip(MATCHES[:3] if named else MATCHES[3:], (keys, *loose), strict=True))
     found: dict[int, tuple[int, str]] = {}
     taken: set[int] = set()
     for match, columns in rules.items():

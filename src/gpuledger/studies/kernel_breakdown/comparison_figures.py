@@ -136,6 +136,9 @@ def span_headline(result: CaseResult) -> str:
     if "pairs_shorter_percent" not in result.summary:
         return "One step was recorded: how much steps differ is not known"
     share, pairs = float(result["pairs_shorter_percent"]), int(result["pairs_of_steps"])
+    if pairs == 1:
+        words = {0: "is longer than", 50: "takes as long as", 100: "is shorter than"}
+        return f"One step was recorded each time: the one after {words[round(share)]} the one before"
     return f"Of {pairs:,} pairs of a step before and one after, the latter is the shorter in {share:.0f} %"
 
 

@@ -151,6 +151,17 @@ class Scenario:
 _MIXED = {"new": 1, "past": 0, "batch": 1}
 
 
+def read_case_model(case: Case, mirror: str | Path | None = None) -> tuple[Model, bool]:
+    """Read the model of a case; return also whether it is a file in the dataset's folder."""
+    name = case.inputs["model"]
+    path = case.dataset.folder / name
+    with name_key(case, "model"):
+        if path.suffix == ".json":
+            case.present(name, "model")
+        own = os.path.isfile(path)
+        return read_model(path if own else name, mirror, case.inputs.get("treat_as"), own), own
+
+
 def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     """Read the model and the GPUs of a case, and check its phases against the model.
 
@@ -160,20 +171,15 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
         A folder that is searched before the hub.
     """
     inputs = case.inputs
-    path = case.dataset.folder / inputs["model"]
-    with _name_key(case, "model"):
-        if path.suffix == ".json":
-            case.present(inputs["model"], "model")
-        own = os.path.isfile(path)
-        model = read_model(path if own else inputs["model"], mirror, inputs.get("treat_as"), own)
-    with _name_key(case, "precision"):
+    model, own = read_case_model(case, mirror)
+    with name_key(case, "precision"):
         precision = replace(model.precision, **inputs.get("precision", {}))
-    with _name_key(case, "parallel"):
+    with name_key(case, "parallel"):
         parallel = Parallel(**inputs.get("parallel", {}))
         parallel.check(model)
     fused, load = inputs.get("fused", True), inputs.get("expert_load", 0.0)
     scenario = Scenario(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, own)
-    with _name_key(case, "expert_load"):
+    with name_key(case, "expert_load"):
         rows = scenario.kernels(prefill(1))
     if given := inputs.get("speculation"):
         scenario = replace(scenario, speculation=_read_speculation(case, model, given, mirror))
@@ -185,7 +191,7 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
         problem = f"a chunk of {given['tokens']:,} tokens does not fit requests of {requests}"
         raise case.error("phases.chunked_prefill", problem, "use a smaller chunk or longer requests")
     for phase in scenario.phases:
-        with _name_key(case, f"phases.{phase}"):
+        with name_key(case, f"phases.{phase}"):
             work = scenario.workload(phase)
         if scenario.images(phase) and scenario.phases[phase].get("cached", 0) > scenario.phases[phase]["input"]:
             problem = "more tokens are cached than input has, and none of the images'"
@@ -203,7 +209,7 @@ def _read_speculation(case: Case, model: Model, given: Mapping[str, Any], mirror
     if strange := set(phases) - {"prefill", "decode"} or ("new" in phases.get("decode", {}) and {"decode.new"}):
         remedy = "it applies to the phases prefill and decode, whose new tokens are the drafted ones and one more"
         raise case.error("speculation", f"beside phases.{min(strange)}", remedy)
-    with _name_key(case, "speculation"):
+    with name_key(case, "speculation"):
         name, path = given["draft"], case.dataset.folder / given["draft"]
         draft = (
             name if name == "mtp" else read_model(path if (own := os.path.isfile(path)) else name, mirror, paths=own)
@@ -213,7 +219,7 @@ def _read_speculation(case: Case, model: Model, given: Mapping[str, Any], mirror
 
 
 @contextmanager
-def _name_key(case: Case, key: str) -> Iterator[None]:
+def name_key(case: Case, key: str) -> Iterator[None]:
     """Re-raise errors with the ``dataset.yaml`` key that they concern."""
     try:
         yield

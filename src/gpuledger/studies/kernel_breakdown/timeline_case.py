@@ -18,6 +18,8 @@ from gpuledger.ledger.parts import join_parts
 from gpuledger.models.time_model.constants import PYTORCH
 from gpuledger.models.time_model.moe import TILES
 from gpuledger.models.time_model.step import predict
+from gpuledger.models.training.run import TrainingRun
+from gpuledger.models.training.step import predict_kernels
 from gpuledger.readers.gpu_identity import another_gpu
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_names import classify, parse, short_name
@@ -38,9 +40,10 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
 )
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
 from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_layers, find_step
+from gpuledger.studies.kernel_breakdown.training import compare_purposes, purposes, read_training
 
 #: Keys of a case that describe a prediction.
-PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
+PREDICTED = ("hardware", "phases", "training", "parallel", "precision", "fused", "expert_load")
 #: Names of products of a mixture of experts that state their tiles.
 _EXPERTS = re.compile(r"^bmm_\w{0,200}_transOut_\w{0,200}_dynBatch")
 #: Attention as PyTorch calls it: its own copy of FlashAttention, and cuDNN's, which engines do not use.
@@ -72,8 +75,12 @@ def reduce_timeline(
     timeline = read_timeline(case.path("timeline"))
     _check_device(case, timeline)
     step = find_step(timeline, case.inputs.get("step"))
-    scenario = _scenario(case, step, mirror)
-    result, predicted = _break_down(timeline, step, scenario)
+    if "training" in case.inputs:
+        scenario, run = read_training(case, mirror)
+        result, predicted = _break_down(timeline, step, scenario, run)
+    else:
+        scenario = _scenario(case, step, mirror)
+        result, predicted = _break_down(timeline, step, scenario)
     if case.dataset.made_here:
         result.add("finding", f"Simulated: {result.finding}", "text")
     return result, scenario, predicted
@@ -85,18 +92,23 @@ def break_down(timeline: Timeline) -> CaseResult:
 
 
 def _break_down(
-    timeline: Timeline, step: TimelineStep, scenario: Scenario | None
+    timeline: Timeline, step: TimelineStep, scenario: Scenario | None, run: TrainingRun | None = None
 ) -> tuple[CaseResult, pd.DataFrame | None]:
     rows = describe_launches(step, timeline)
     result = CaseResult(pd.DataFrame())
     _add_times(result, timeline, step, rows)
     parts: dict[str, pd.DataFrame] = {}
     predicted = None
-    if scenario is not None:
+    if scenario is not None and (other := another_gpu(scenario.gpus[0], timeline.devices)):
+        problem = f"it was recorded on {other}, and is compared with predictions for {scenario.gpus[0].title}"
+        warn(timeline.file, "", problem, "name the recording's GPU in hardware")
+    if run is not None:
+        predicted = predict_kernels([run], run.gpu)
+        rows = rows.assign(purpose=purposes(rows, run))
+        parts["purposes"] = settle_frame(compare_purposes(rows, predicted, run.gpu))
+        _add_purposes(result, parts["purposes"], run)
+    elif scenario is not None:
         kernels = scenario.kernels(scenario.workload(next(iter(scenario.phases))))
-        if other := another_gpu(scenario.gpus[0], timeline.devices):
-            problem = f"it was recorded on {other}, and is compared with predictions for {scenario.gpus[0].title}"
-            warn(timeline.file, "", problem, "name the recording's GPU in hardware")
         predicted = predict(kernels, scenario.gpus[0], _framework(rows), _expert_tile(rows))
         # A recording is of one device, hence of one pipeline stage; which one is not known.
         predicted = predicted[predicted["stage"] == predicted["stage"].min()]
@@ -271,6 +283,28 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
                 result.add(key, value, "request" if key == "batch" else "token")
 
 
+def _add_purposes(result: CaseResult, table: pd.DataFrame, run: TrainingRun) -> None:
+    """Add what kernels of each purpose take, recorded and predicted."""
+    result.add("model_kernel_time", float(table["predicted_s"].sum()), "s")
+    for row in table.itertuples():
+        name = row.purpose.lower()
+        result.add(f"{name}_time", row.recorded_s, "s")
+        result.add(f"{name}_predicted_time", row.predicted_s, "s")
+        # A few kernels say nothing of their purpose.
+        if row.shaped_s > 0.5 * row.recorded_s:
+            result.add(f"{name}_with_shapes_time", row.shaped_s, "s")
+            result.add(f"{name}_predicted_from_shapes_time", row.shapes_s, "s")
+    excess = table["recorded_s"] - table["predicted_s"]
+    worst = int(excess.abs().idxmax())
+    result.add("most_mispredicted", table["purpose"][worst], "text")
+    result.add("most_mispredicted_percent", 100 * float(excess[worst] / table["recorded_s"].sum()), "%")
+    result.add("phase", "training", "text")
+    for name, value, unit in (("sequence", run.sequence, "token"), ("batch", run.micro_batch, "request")):
+        result.add(name, value, unit)
+    result.add("recompute", "yes" if run.recompute else "no", "text")
+    result.add("gathered", run.gathered, "text")
+
+
 def describe_pause(result: Mapping) -> str:
     """Return in words the pause that makes most of a step idle, and what went on then; empty if no pause does."""
     if not float(result["idle_percent"]) > 40 or not float(result["longest_idle"]) > float(result["idle_time"]) / 2:
@@ -295,9 +329,13 @@ def _finding(result: CaseResult) -> str:
         if pause := describe_pause(result):
             words[0] += f" ({pause})"
     if "most_mispredicted" in result.summary:
-        predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         excess = float(result["most_mispredicted_percent"])
         error = f"too {'short' if excess > 0 else 'long'} by {abs(excess):.0f} % of the kernel time"
+    if "recompute" in result.summary:
+        predicted = format_time(float(result["model_kernel_time"]))
+        words.append(f"the model of training predicts {predicted}, worst for {result['most_mispredicted']} ({error})")
+    elif "most_mispredicted" in result.summary:
+        predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         covered = "" if round(matched) == 100 else f" for the {matched:.0f} % of the kernel time that it covers"
         words.append(f"the time model predicts {predicted}{covered}, worst for {result['most_mispredicted']} ({error})")
     elif "matched_percent" in result.summary:

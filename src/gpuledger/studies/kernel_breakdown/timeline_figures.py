@@ -56,7 +56,9 @@ def draw_step(axes: Axes, result: CaseResult, predicted: bool) -> None:
     axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")
     names, end = [made(result)], span * (1 if wide else 1.4)
     if predicted:
-        kernels = float(result["predicted_kernel_time"])
+        # Of a training step all kernels are predicted, otherwise those that are matched.
+        matched = "predicted_kernel_time"
+        kernels = float(result[matched if matched in result.summary else "model_kernel_time"])
         end = max(end, 1.25 * kernels)
         axes.barh(1, scale * kernels, facecolor="white", edgecolor=_RUNNING, **_HATCHED)
         axes.annotate(f"kernels for {format_time(kernels)}", (scale * kernels, 1), (4, 0), **style)
@@ -121,6 +123,28 @@ def draw_errors(axes: Axes, result: CaseResult, rows: pd.DataFrame, parts: list[
     axes.axvline(0, color=figures.BLACK, linewidth=0.8)
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel(f"predicted − {made(result)}\n(% of the kernel time)")
+
+
+def draw_purposes(axes: Axes, table: pd.DataFrame) -> None:
+    """Draw what kernels of a training step take by what they are for, each above what is predicted.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of :func:`gpuledger.studies.kernel_breakdown.training.compare_purposes`.
+    """
+    at = np.arange(len(table))
+    longest = float(table[["recorded_s", "predicted_s"]].max(axis=None))
+    scale, unit = time_unit(longest)
+    outline = {"facecolor": "white", "edgecolor": _RUNNING, **_HATCHED}
+    kinds = {"recorded_s": {"color": _RUNNING}, "predicted_s": outline}
+    for place, (name, style) in zip((-0.2, 0.2), kinds.items(), strict=True):
+        axes.barh(at + place, scale * table[name], 0.4, **style)
+        for row, seconds in enumerate(table[name]):
+            where = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 6.3}
+            axes.annotate(f"{scale * seconds:.1f}", (scale * seconds, row + place), (2, 0), **where)
+    axes.set_yticks(at, table["purpose"], fontsize=6.8)
+    axes.set(ylim=(len(table) - 0.4, -0.6), xlim=(0, 1.2 * scale * longest), xlabel=f"time by purpose ({unit})")
 
 
 def class_handles(classes: list[str], predicted: bool) -> list[Patch]:
@@ -197,7 +221,7 @@ def idle_handles(idle: pd.DataFrame) -> list[Patch]:
 
 
 def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
-    """Stack the kernel time of every layer by class, in µs; what is in no layer stands left and right of them."""
+    """Stack the kernel time of every layer by class; what is in no layer stands left and right of them."""
     layer = rows["layer"].to_numpy()
     inside = np.flatnonzero(layer >= 0)
     if not len(inside):
@@ -209,14 +233,14 @@ def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
     table = rows.assign(place=place).pivot_table(
         index="place", columns="kernel_class", values="duration_s", aggfunc="sum", fill_value=0.0
     )
-    bottom = np.zeros(len(table))
+    bottom, (scale, unit) = np.zeros(len(table)), time_unit(float(table.sum(axis=1).max()))
     order = sorted(table, key=lambda name: (list(COLOURS).index(name) if name in COLOURS else len(COLOURS), name))
     for name in order:
-        axes.bar(table.index, 1e6 * table[name], 0.85, bottom=bottom, color=colour_of(name))
-        bottom += 1e6 * table[name].to_numpy()
+        axes.bar(table.index, scale * table[name], 0.85, bottom=bottom, color=colour_of(name))
+        bottom += scale * table[name].to_numpy()
     ticks = [-3, *range(0, last + 1, max(1, (last + 1) // 6)), last + 3]
     axes.set_xticks(ticks, ["before", *map(str, ticks[1:-1]), "after"], fontsize=6.8)
-    axes.set(xlabel="layer", ylabel="kernel time (µs)", xlim=(-5, last + 5), ylim=(0, 1.05 * bottom.max()))
+    axes.set(xlabel="layer", ylabel=f"kernel time ({unit})", xlim=(-5, last + 5), ylim=(0, 1.05 * bottom.max()))
 
 
 def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:

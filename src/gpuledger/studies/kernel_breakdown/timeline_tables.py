@@ -61,6 +61,40 @@ def part_table(result: CaseResult) -> pd.DataFrame:
     return frame.rename(columns=lambda name: name.replace("recorded", made(result))).reset_index()
 
 
+def purpose_table(result: CaseResult) -> pd.DataFrame:
+    """Return what kernels of a training step take by what they are for, recorded (or simulated) and predicted.
+
+    See :func:`gpuledger.studies.kernel_breakdown.training.compare_purposes`; times in ms.
+    """
+    rows = one_part(result.data, "purposes")
+    whole = pd.DataFrame([{"purpose": "all", **rows.drop(columns="purpose").sum()}])
+    rows = pd.concat([rows, whole], ignore_index=True)
+    frame = pd.DataFrame(
+        {
+            "purpose": rows["purpose"],
+            "kernels": rows["kernels"].astype(int),
+            "recorded_ms": 1e3 * rows["recorded_s"],
+            "predicted_kernels": rows["predicted_kernels"].astype(int),
+            "predicted_ms": 1e3 * rows["predicted_s"],
+            "recorded_over_predicted": rows["recorded_s"] / rows["predicted_s"],
+            "with_known_work_ms": 1e3 * rows["shaped_s"],
+            "predicted_from_its_shapes_ms": 1e3 * rows["shapes_s"],
+        }
+    )
+    return frame.rename(columns=lambda name: name.replace("recorded", made(result)))
+
+
+def attention_table(result: CaseResult) -> pd.DataFrame:
+    """Return the kernels of attention by operator and the shapes of its inputs: ``operator, shapes, kernels, ms``."""
+    rows = recorded_kernels(result)
+    rows = rows[rows["kernel_class"] == "attention"]
+    # Inputs without a shape are scalars, and tensors that were left out.
+    shapes = rows["shapes"].str.replace(r"(?:, \[\])+(?=\]$)", "", regex=True)
+    groups = rows.assign(shapes=shapes).groupby(["operator", "shapes", "name"], sort=False)
+    frame = groups.agg(kernels=("launches", "sum"), time=("duration_s", "sum")).reset_index()
+    return frame.assign(time_ms=1e3 * frame["time"]).drop(columns="time")
+
+
 def pauses(result: CaseResult) -> pd.DataFrame:
     """Return the times without a kernel: ``start_s, duration_s, activity, call``; no rows if there was always one."""
     columns = ["start_s", "duration_s", "activity", "call"]
@@ -124,9 +158,17 @@ def describe_step(result: CaseResult) -> str:
         lines.append(f"{dropped:,} kernels of the recording belong to no whole step and are left out.")
     if result.summary.get("layers", {}).get("value"):
         layer = format_time(float(result["layer_kernel_time_median"]))
+        rows = one_part(result.data, "launches")
+        back = rows.loc[rows["layer"] >= 0, "operator"].str.contains("backward").any()
         lines.append(
-            f"In it {result['kernels_per_layer']} kernels repeat {result['layers']} times: its layers, {layer} each "
-            "(median kernel time)."
+            f"In it {result['kernels_per_layer']} kernels repeat {result['layers']} times: its layers"
+            f"{' in the backward pass' * bool(back)}, {layer} each (median kernel time)."
+        )
+    if "recompute" in result.summary:
+        lines.append(
+            f"Predicted are the kernels of a training step of {result['model']} with {result['batch']} sequences of "
+            f"{result['sequence']:,} tokens, parameters in {result['gathered']}"
+            f"{', and layers computed again for the backward pass' * (result['recompute'] == 'yes')}."
         )
     if "matched_percent" in result.summary:
         lines.append(

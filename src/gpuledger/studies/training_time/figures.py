@@ -131,7 +131,12 @@ def draw_parts(axes: Axes, data: pd.DataFrame) -> None:
         left = left + share.to_numpy()
     hatched = {"facecolor": "none", "edgecolor": figures.VERMILLION, "hatch": "////", "linewidth": 0.6}
     axes.barh(y, np.maximum(100 - left, 0), 0.66, left=left, label="not predicted", **hatched)
-    axes.set_yticks(y, [run_label(run) for run in data.to_dict("records")], fontsize=6.5)
+    runs = data.to_dict("records")
+    names = [run_label(run) for run in runs]
+    # Of runs that differ in nothing else, the label says which computes its layers again.
+    alike = [names.count(name) > 1 and run["recompute"] for name, run in zip(names, runs, strict=True)]
+    labels = [f"{name},\nrecomputed" if again else name for name, again in zip(names, alike, strict=True)]
+    axes.set_yticks(y, labels, fontsize=6.5)
     axes.set(xlim=(0, max(100.0, left.max())), ylim=(len(data) - 0.5, -0.5), xlabel="share of the measured step (%)")
 
 
@@ -140,7 +145,9 @@ def run_label(run: Mapping) -> str:
     narrow = " fp8" if run["precision"] == "fp8" else ""
     length = run["sequence_tokens"]
     tokens = f"{length // 1024}k" if length % 1024 == 0 else f"{length}"
-    return figures.plain(f"{run['model']}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPUs")
+    return figures.plain(
+        f"{run['model']}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPU{'s' * (run['gpus'] > 1)}"
+    )
 
 
 def draw_methods(axes: Axes, data: pd.DataFrame) -> None:

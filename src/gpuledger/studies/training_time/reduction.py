@@ -73,7 +73,8 @@ def reduce(case: Case) -> CaseResult:
     _add_memory(result, data, gpu)
     _add_stated(result, rows, runs, np.array(peak))
     result.add("finding", _finding(result, gpu, found), "text")
-    about = case.dataset.content.get("files", {}).get(case.inputs["runs"], case.dataset.content)
+    # A file that names no source of its own has the dataset's.
+    about = {**case.dataset.content, **case.dataset.content.get("files", {}).get(case.inputs["runs"], {})}
     used = sorted(kernels["constants"].astype(str).unique())
     result.provenance = {
         "kind": "predicted",
