@@ -53,6 +53,7 @@ _UNITS = {
     "overlap": "1",
     "_per_clock": "byte/cycle",
     "exp_per_clock": "1/cycle",
+    "scores_per_clock": "1/cycle",
     "_bytes": "byte",
 }
 
@@ -93,7 +94,10 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     unseen_s = pd.Series(np.nan, frame.index)
     words: dict[str, list[str]] = {}
     too_few = []
-    for (kernel, precision, group), rows in frame.groupby(["kernel", "precision", "group"], sort=True):
+    # A kernel's name may stand for kernels of several kinds, such as attention forward and backward.
+    kinds = frame["operator"].map(lambda operator: engine_prediction.kind_of(operator).name)
+    several = kinds.groupby(frame["kernel"]).nunique().max() > 1
+    for (kernel, precision, group, name), rows in frame.groupby(["kernel", "precision", "group", kinds], sort=True):
         kind = engine_prediction.kind_of(rows["operator"].iloc[0])
         held_in = rows[~rows["held_back"]]
         if len(held_in) < LEAST_SHAPES or not rows["held_back"].any():
@@ -105,7 +109,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         found = engine_prediction.predict(gpu, kind, constants, rows)
         found = found.join(add_baselines(rows, found["predicted_s"], *work, kind.look_up or kind.sizes))
         frame.loc[rows.index, found.columns] = found
-        words.setdefault(group, []).append(f"{kernel}: {in_words(constants)}")
+        words.setdefault(group, []).append(f"{kernel}{f', {name}' if several else ''}: {in_words(constants)}")
         foreign = unseen_constants(kind.name, gpu, kernel, precision)
         if foreign is not None:
             unseen_s[rows.index] = engine_prediction.terms(gpu, kind, foreign, rows)["time_s"]
