@@ -62,7 +62,7 @@ SAID = [
         (f"{TRAINING}/{case}", f"{name}_time", 1e3, form)
         for name, forms in {
             "gemm": ("| GEMMs | 76.1 | {:.1f} |", "| GEMMs | 76.1 | 78.4 | {:.1f} |"),
-            "attention": ("| on the pages | {:.1f} |", "| on the pages | 21.7 | {:.1f} |"),
+            "attention": ("| attention | 20.7 | {:.1f} |", "| attention | 20.7 | 21.7 | {:.1f} |"),
             "elementwise": ("| 18.4 | {:.1f} | 16.9 |", "| 18.4 | 70.2 | {:.1f} |"),
             "weights": ("| 11.0 | {:.1f} | 5.6 |", "| 11.0 | 8.1 | {:.1f} |"),
             "loss": ("| loss | 2.1 | {:.1f} |", "| loss | 2.1 | 17.9 | {:.1f} |"),
@@ -284,7 +284,7 @@ def test_the_step_of_the_model_is_predicted_as_said(root):
     ratio = sums["predicted_s"] / sums["duration_s"]
     products = [name for name in ratio.index if name.endswith(("proj", "head"))]
     assert len(products) == 5 and (ratio[products] - 1).abs().max() < 0.06
-    assert ratio["decode_attention"] == pytest.approx(1.32, abs=0.005)
+    assert ratio["decode_attention"] == pytest.approx(1.08, abs=0.005)
     assert (1 / ratio[["attn_norm", "ffn_norm"]]).tolist() == pytest.approx([2.7, 2.7], abs=0.05)
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from gpuledger.errors import InputError
 from gpuledger.record import attention, run
-from gpuledger.record.attention import CHUNK, COLUMNS, HEADS, TABLE, Call, all_calls, rows_of
+from gpuledger.record.attention import CHUNK, COLUMNS, HEADS, TABLE, AttentionCall, all_calls, rows_of
 from gpuledger.record.parts import PARTS
 
-PREFILL = Call("torch_flash", 2, 1024, 0, 32, 8, 128)
-DECODE = Call("torch_cudnn", 16, 1, 4096, 28, 4, 128)
+PREFILL = AttentionCall("torch_flash", 2, 1024, 0, 32, 8, 128)
+DECODE = AttentionCall("torch_cudnn", 16, 1, 4096, 28, 4, 128)
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false>>"
 MAIN, AUTOGRAD = 7, 8  # threads
 
@@ -255,7 +255,7 @@ def read(folder):
 
 
 def call_of(row):
-    return Call(row["kernel_source"], *(int(row[name]) for name in attention._KEY[1:]))
+    return AttentionCall(row["kernel_source"], *(int(row[name]) for name in attention._KEY[1:]))
 
 
 def test_all_shapes_are_recorded_once(torch, tmp_path):

@@ -54,7 +54,7 @@ COLUMNS = (
 )
 #: Names of operators, as other tables of kernels have them.
 _FORWARD, _BACKWARD, _DECODE = "context_attention", "context_attention_backward", "generation_attention"
-#: What tells shapes apart, in the order of :class:`Call`.
+#: What tells shapes apart, in the order of :class:`AttentionCall`.
 _KEY = ("kernel_source", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim")
 _NOTE = (
     "A row a shape and direction, in the order of the recording; a backward row is of the call in the row before. "
@@ -65,7 +65,7 @@ _NOTE = (
 )
 
 
-class Call(NamedTuple):
+class AttentionCall(NamedTuple):
     """Attention of one shape."""
 
     backend: str
@@ -77,10 +77,16 @@ class Call(NamedTuple):
     head_dim: int
 
 
-def all_calls() -> list[Call]:
+def all_calls() -> list[AttentionCall]:
     """Return what is measured, in an order that is random but always the same."""
-    passes = (Call(name, batch, tokens, 0, *heads) for name, (batch, tokens), heads in product(BACKENDS, PASSES, HEADS))
-    steps = (Call(name, batch, 1, context, *heads) for name, (batch, context), heads in product(BACKENDS, STEPS, HEADS))
+    passes = (
+        AttentionCall(name, batch, tokens, 0, *heads)
+        for name, (batch, tokens), heads in product(BACKENDS, PASSES, HEADS)
+    )
+    steps = (
+        AttentionCall(name, batch, 1, context, *heads)
+        for name, (batch, context), heads in product(BACKENDS, STEPS, HEADS)
+    )
     found = [*passes, *steps]
     random.Random(1).shuffle(found)
     return found
@@ -98,7 +104,7 @@ def record_attention(folder: str | Path) -> Recorded:
     done = {tuple(row[name] for name in _KEY) for row in rows}
     before = int(rows[-1]["order"]) + 1 if rows else 0
     waiting = [call for call in all_calls() if tuple(map(str, call)) not in done]
-    device, bench = torch.cuda.get_device_name(0), Bench(torch)
+    device, bench = torch.cuda.get_device_name(0), AttentionBench(torch)
     for at in range(0, len(waiting), CHUNK):
         LOG.info("attention: %d shapes left", len(waiting) - at)
         part = waiting[at : at + CHUNK]
@@ -122,7 +128,7 @@ def _whole_shapes(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-class Bench:
+class AttentionBench:
     """PyTorch's attention, and its profiler around calls."""
 
     def __init__(self, torch: Any):
@@ -135,7 +141,7 @@ class Bench:
         torch.mm(*self._reference)
         torch.cuda.synchronize()
 
-    def profile(self, calls: Sequence[Call]) -> list[dict]:
+    def profile(self, calls: Sequence[AttentionCall]) -> list[dict]:
         """Make the calls and return the events that the profiler saw."""
 
         def launch() -> None:
@@ -149,7 +155,7 @@ class Bench:
 
         return profiled(self.torch, launch)
 
-    def _call(self, at: int, call: Call) -> None:
+    def _call(self, at: int, call: AttentionCall) -> None:
         torch, backend = self.torch, getattr(self.torch.nn.attention.SDPBackend, BACKENDS[call.backend])
         several = call.tokens > 1
         attend = torch.nn.functional.scaled_dot_product_attention
@@ -177,14 +183,14 @@ class Bench:
         return self.torch.randn(batch, heads, tokens, head_dim, **new)
 
 
-def rows_of(events: Sequence[dict], calls: Sequence[Call], before: int) -> list[dict]:
+def rows_of(events: Sequence[dict], calls: Sequence[AttentionCall], before: int) -> list[dict]:
     """Return a row for each shape and direction; a shape without all of its launches is left out.
 
     Parameters
     ----------
     events : sequence of dict
         Of the profiler, in any order. A kernel is of the range in which it was launched, from whatever thread.
-    calls : sequence of Call
+    calls : sequence of AttentionCall
         In the order of their launches.
     before : int
         How many shapes were recorded before these.
@@ -210,7 +216,7 @@ def rows_of(events: Sequence[dict], calls: Sequence[Call], before: int) -> list[
     return [row | {"order": before + at} for at, call in enumerate(calls) for row in _rows(at, call, kernels)]
 
 
-def _rows(at: int, call: Call, kernels: dict[str, list[dict]]) -> Iterator[dict]:
+def _rows(at: int, call: AttentionCall, kernels: dict[str, list[dict]]) -> Iterator[dict]:
     reference = sum(map(duration_ns, kernels.get(f"{at} 0 reference", [])))
     names = {"forward": _FORWARD, "backward": _BACKWARD} if call.tokens > 1 else {"forward": _DECODE}
     turns = {name: [kernels.get(f"{at} {turn} {name}", []) for turn in range(TURNS)] for name in names}
