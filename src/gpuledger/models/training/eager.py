@@ -3,15 +3,15 @@
 Tables of operations, one a line: ``operator: what it reads -> what it writes``, where ``5 operator`` runs five times.
 A tensor is its extent and the format of its values, ``x.s``. Extents:
 
-==========  ==========================================================================================
+==========  =====================================================================================================
 x, 1        values of the residual stream (or of what a norm reads), and one value for each of its rows
 t, p        tokens of the pass, and positions (tokens of one sequence)
-q, k, v     queries, keys, values; q/2, k/2: half of each head; l: one value for each query head
+q, k, v     queries, keys, values; q/2, k/2: half of each head; o, l: attention's result, one value a query head
 a, a/2, f   angles of the rotation (a head's for each position), half of them, and their frequencies
 g           values of the feed-forward block
 y, y2       logits, and what the softmax reads again where a row is longer than an SM's shared memory
 m           values of a matrix of parameters
-==========  ==========================================================================================
+==========  =====================================================================================================
 
 Formats: ``h``, 16 bits; ``w``, 32 bits; ``i``, 64-bit integers; ``s``, that of the residual stream and of the
 parameters: ``w`` under autocast, else ``h``. A ``cast`` between equal formats launches nothing, so that one table is
@@ -221,7 +221,7 @@ class Operation(NamedTuple):
 def _tensors(text: str) -> tuple[Tensor, ...]:
     marks = (part.endswith("!") for part in text.split())
     parts = (part.removesuffix("!").split(".") for part in text.split())
-    return tuple(Tensor(extent, format, kept) for (extent, format), kept in zip(parts, marks, strict=True))
+    return tuple(Tensor(*names, kept) for names, kept in zip(parts, marks, strict=True))
 
 
 def _operations(text: str) -> tuple[Operation, ...]:
@@ -263,13 +263,13 @@ def forward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
 
 def backward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
     """Return the operators in place of, or after, the backward pass of a kernel (see :func:`forward`)."""
-    listed = BACKWARD.get(_block(run, kernel, group), ())
+    operations = BACKWARD.get(_block(run, kernel, group), ())
     if kernel in _SHARING and (kernel != "up_proj" or group.ffn.gated):
-        listed += SUM["input"]
-    return list(_rows(listed, _extents(run, group), run))
+        operations += SUM["input"]
+    return list(_rows(operations, _extents(run, group), run))
 
 
-def listed(run: TrainingRun, kernel: str, group: Layers | None) -> bool:
+def replaces(run: TrainingRun, kernel: str, group: Layers | None) -> bool:
     """Return whether operators stand in place of a kernel that is no matrix product."""
     return bool(_block(run, kernel, group))
 
@@ -290,8 +290,8 @@ def weights(run: TrainingRun, size: int) -> Iterator[tuple[str, dict]]:
 
 def table_gradient(run: TrainingRun) -> Iterator[dict]:
     """Yield what makes the gradient of the embedding, and adds that of the LM head where it is the same matrix."""
-    listed = BACKWARD["table"] + (SUM["weights"] if run.model.tied else ())
-    yield from _rows(listed, {"m": run.model.vocab * run.model.hidden}, run, "weights")
+    operations = BACKWARD["table"] + (SUM["weights"] if run.model.tied else ())
+    yield from _rows(operations, {"m": run.model.vocab * run.model.hidden}, run, "weights")
 
 
 def kept_bytes(run: TrainingRun, group: Layers) -> int:
@@ -331,13 +331,10 @@ def _extents(run: TrainingRun, group: Layers | None) -> dict[str, int]:
     sizes["f"] = _rotary_dim(run) // 2
     if group:
         attention = group.attention
-        sizes |= {"q": tokens * attention.heads * attention.head_dim, "l": tokens * attention.heads}
-        sizes |= {
-            "k": tokens * attention.kv_heads * attention.head_dim,
-            "o": tokens * attention.heads * attention.value_dim,
-        }
-        sizes |= {"v": tokens * attention.kv_heads * attention.value_dim, "g": tokens * group.ffn.width}
-        sizes |= {"q/2": sizes["q"] // 2, "k/2": sizes["k"] // 2}
+        heads, keys = tokens * attention.heads, tokens * attention.kv_heads
+        sizes |= {"q": heads * attention.head_dim, "k": keys * attention.head_dim, "v": keys * attention.value_dim}
+        sizes |= {"q/2": sizes["q"] // 2, "k/2": sizes["k"] // 2, "o": heads * attention.value_dim, "l": heads}
+        sizes["g"] = tokens * group.ffn.width
     return sizes
 
 
@@ -346,9 +343,9 @@ def _bytes(tensor: Tensor, sizes: Mapping[str, int], run: TrainingRun) -> int:
 
 
 def _rows(
-    listed: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun, purpose: str = "elementwise"
+    operations: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun, purpose: str = "elementwise"
 ) -> Iterator[dict]:
-    for operation in listed:
+    for operation in operations:
         read, write = ([_bytes(tensor, sizes, run) for tensor in side] for side in (operation.read, operation.write))
         values = max((sizes[tensor.extent] for tensor in (*operation.read, *operation.write)), default=1)
         if operation.operator == _CAST and read[0] == write[0]:
@@ -363,6 +360,6 @@ def _rows(
         }
 
 
-def _kept(listed: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun) -> int:
-    tensors = (tensor for operation in listed for tensor in (*operation.read, *operation.write) if tensor.kept)
+def _kept(operations: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun) -> int:
+    tensors = (tensor for operation in operations for tensor in (*operation.read, *operation.write) if tensor.kept)
     return sum(_bytes(tensor, sizes, run) for tensor in tensors)

@@ -115,7 +115,7 @@ def _forward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dict
     elif kind == "gemm":
         yield _product(run, row, group)
         yield from _converted(run, "operand", m, row["k"], row, group)
-    elif eager.listed(run, kernel, group):
+    elif eager.replaces(run, kernel, group):
         return
     elif kernel.endswith("_residual") and run.wide:
         yield row | {"purpose": "elementwise", "read_bytes": m * n * (4 + VALUE), "write_bytes": m * n * 4}
@@ -144,7 +144,7 @@ def _backward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dic
         yield from _converted(run, "gradient", m, n, row, group)
         if group and any(linear.bias for linear in group.linears(run.model.hidden) if linear.kernel == kernel):
             yield _moved("bias_gradient", "elementwise", m, n, m * n * VALUE, n * VALUE) | {"count": count}
-    elif eager.listed(run, kernel, group):
+    elif eager.replaces(run, kernel, group):
         pass
     elif kernel.endswith("_residual"):
         yield from _fork(run, m, n, count)
