@@ -129,10 +129,21 @@ def test_recomputation_runs_a_layer_again_up_to_what_it_keeps_last():
     pd.testing.assert_frame_equal(rest, plain.reset_index(drop=True))
 
 
-def test_fused_is_the_default_and_all_that_a_layer_norm_changes_is_its_own_kernel():
-    fused = TrainingRun(LLAMA, GPU, 4096, 2)
-    assert fused == dataclasses.replace(fused, implementation="fused")
-    assert training_kernels(fused)["kernel"].isin(("pow", "neg", "log_softmax_forward")).sum() == 0
+def test_fused_is_the_default_with_the_kernels_that_it_had():
+    rows = training_kernels(TrainingRun(LLAMA, GPU, 4096, 2, 1, 1, True, "bf16", "fp32"))
+    purposes = rows.groupby("purpose")
+    assert purposes["count"].sum().to_dict() == {
+        **{"GEMM": 259, "attention": 48, "elementwise": 438, "loss": 2, "update": 1, "weights": 50}
+    }
+    moved = ((rows["read_bytes"] + rows["write_bytes"]) * rows["count"]).groupby(rows["purpose"]).sum()
+    # Of the version before there was another implementation.
+    assert moved.astype(int).to_dict() == {
+        **{"GEMM": 51076136960, "attention": 10737418240, "elementwise": 70693027840, "loss": 6304038912},
+        **{"update": 113694924800, "weights": 37970038784},
+    }
+
+
+def test_a_layer_norm_is_a_kernel_of_its_own():
     run = TrainingRun(read_model("gpt2"), GPU, 1024, 2, implementation="transformers")
     rows = training_kernels(run)
     layers = rows[rows["unit"] == 0]

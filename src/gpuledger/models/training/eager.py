@@ -256,7 +256,7 @@ def forward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
         Rows of :func:`gpuledger.models.training.kernels.training_kernels`, with ``count`` for one layer and pass.
     """
     blocks = [_block(run, kernel, group)]
-    if kernel == "embedding":
+    if run.eager and kernel == "embedding":
         blocks += ["positions", *(["angles"] if _rotary_dim(run) else [])]
     return [row for block in blocks for row in _rows(FORWARD.get(block, ()), _extents(run, group), run)]
 
@@ -264,7 +264,7 @@ def forward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
 def backward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
     """Return the operators in place of, or after, the backward pass of a kernel (see :func:`forward`)."""
     operations = BACKWARD.get(_block(run, kernel, group), ())
-    if kernel in _SHARING and (kernel != "up_proj" or group.ffn.gated):
+    if run.eager and kernel in _SHARING and (kernel != "up_proj" or group.ffn.gated):
         operations += SUM["input"]
     return list(_rows(operations, _extents(run, group), run))
 
