@@ -222,6 +222,20 @@ def test_memory_is_the_measured_peak(variant, measured_mib):
     assert memory["gathered_bytes"] == 0
 
 
+def test_a_layer_that_is_computed_again_may_need_more_than_few_logits():
+    few = dataclasses.replace(LLAMA, vocab=1000)
+    runs = (dataclasses.replace(a_run(few, gathered="fp32"), micro_batch=16, recompute=also) for also in (False, True))
+    plain, again = map(training_memory, runs)
+    assert plain["largest_bytes"] < again["largest_bytes"]
+    # Of each token, in bytes: norms 8 a value and 2 for each projection, queries, keys, values and results, 4 in 16
+    # bits of the feed-forward block, one value in 32 bits for each norm and head.
+    tokens = 16 * 4096
+    kept = tokens * (WIDTH * (2 * 8 + 5 * 2) + 2 * (2 * WIDTH + 2 * 512) + 4 * 2 * 8192 + 4 * (2 + 32))
+    parameters = a_run(few).layer_parameters(few.layers[0])
+    assert again["largest_bytes"] == kept + 4 * (parameters + 1000 * WIDTH)
+    assert plain["activation_bytes"] == LAYERS * kept + tokens * (WIDTH * (8 + 2) + 4)
+
+
 def test_memory_of_a_short_pass_is_that_of_the_update():
     memory = training_memory(dataclasses.replace(a_run(gathered="fp32"), sequence=16, micro_batch=1))
     # Parameters, two moments, gradients, and a denominator for each.

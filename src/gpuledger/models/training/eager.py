@@ -76,8 +76,8 @@ _FORWARD = {
         cast: x.w -> x.s
         mul: x.s! -> x.s
     """,
-    # Of a projection that reads the stream.
     "layer_norm": "native_layer_norm: x.s! -> x.s 1.w! 1.w!",
+    # Of a projection that reads the stream.
     "input": "cast: x.s -> x.h",
     # x · cos + cat(−second half, first half) · sin; attention reads 16 bits.
     "rope": """
@@ -205,7 +205,7 @@ _SHARING = ("k_proj", "v_proj", "up_proj")
 NOT_AGAIN = ("down_proj", "ffn_residual")
 
 
-class Tensor(NamedTuple):
+class Operand(NamedTuple):
     extent: str
     format: str
     kept: bool
@@ -214,22 +214,22 @@ class Tensor(NamedTuple):
 class Operation(NamedTuple):
     operator: str
     count: int
-    read: tuple[Tensor, ...]
-    write: tuple[Tensor, ...]
+    read: tuple[Operand, ...]
+    write: tuple[Operand, ...]
 
 
-def _tensors(text: str) -> tuple[Tensor, ...]:
+def _operands(text: str) -> tuple[Operand, ...]:
     marks = (part.endswith("!") for part in text.split())
     parts = (part.removesuffix("!").split(".") for part in text.split())
-    return tuple(Tensor(*names, kept) for names, kept in zip(parts, marks, strict=True))
+    return tuple(Operand(*names, kept) for names, kept in zip(parts, marks, strict=True))
 
 
 def _operations(text: str) -> tuple[Operation, ...]:
     found = []
     for line in filter(None, map(str.strip, text.splitlines())):
-        name, tensors = line.split(":")
+        name, operands = line.split(":")
         *count, operator = name.split()
-        read, write = map(_tensors, tensors.split("->"))
+        read, write = map(_operands, operands.split("->"))
         found.append(Operation(operator, int(count[0]) if count else 1, read, write))
     return tuple(found)
 
@@ -338,20 +338,20 @@ def _extents(run: TrainingRun, group: Layers | None) -> dict[str, int]:
     return sizes
 
 
-def _bytes(tensor: Tensor, sizes: Mapping[str, int], run: TrainingRun) -> int:
-    return sizes[tensor.extent] * {"h": VALUE, "w": 4, "i": 8, "s": run.stream_bytes}[tensor.format]
+def _bytes(operand: Operand, sizes: Mapping[str, int], run: TrainingRun) -> int:
+    return sizes[operand.extent] * {"h": VALUE, "w": 4, "i": 8, "s": run.stream_bytes}[operand.format]
 
 
 def _rows(
     operations: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun, purpose: str = "elementwise"
 ) -> Iterator[dict]:
     for operation in operations:
-        read, write = ([_bytes(tensor, sizes, run) for tensor in side] for side in (operation.read, operation.write))
-        values = max((sizes[tensor.extent] for tensor in (*operation.read, *operation.write)), default=1)
+        read, write = ([_bytes(operand, sizes, run) for operand in side] for side in (operation.read, operation.write))
+        values = max((sizes[operand.extent] for operand in (*operation.read, *operation.write)), default=1)
         if operation.operator == _CAST and read[0] == write[0]:
             continue
         launches = 1
-        while operation.operator not in _WHOLE and max(*read, *write, 0, 0) > INDEXED_BYTES * launches:
+        while operation.operator not in _WHOLE and max([*read, *write], default=0) > INDEXED_BYTES * launches:
             launches *= 2
         yield {
             **{"kernel": operation.operator, "kind": "elementwise", "purpose": purpose, "m": values, "n": 1, "k": 1},
@@ -361,5 +361,5 @@ def _rows(
 
 
 def _kept(operations: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun) -> int:
-    tensors = (tensor for operation in operations for tensor in (*operation.read, *operation.write) if tensor.kept)
-    return sum(_bytes(tensor, sizes, run) for tensor in tensors)
+    operands = (operand for operation in operations for operand in (*operation.read, *operation.write))
+    return sum(_bytes(operand, sizes, run) for operand in operands if operand.kept)

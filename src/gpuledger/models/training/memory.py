@@ -13,11 +13,12 @@
 
 With the implementation of ``transformers``, autograd keeps what :mod:`gpuledger.models.training.eager` marks, operator
 by operator. Gradients exist from the backward pass of their layer (with several passes, the first one) to the update,
-so that *state* is without them, and nothing is gathered on one GPU. *Largest*: the largest of three moments. When the
+so that *state* is without them, and nothing is gathered on one GPU. *Largest*: the largest of four moments. When the
 loss is computed: the logits in 16 and in 32 bits and their log-softmax, with recomputation also the copies of
 parameters, which autocast caches until the forward pass ends. When its backward pass begins: log-softmax, its gradient
-and that of the logits, all in 32 bits. At the update: gradients, and one more value for each parameter, without what
-was kept.
+and that of the logits, all in 32 bits. With recomputation, at the last layer's backward pass: what it has computed
+again, and its gradients and those of the LM head. At the update: gradients, and one more value for each parameter,
+without what was kept.
 
 Not counted: workspaces, fragmentation, NCCL's buffers and the CUDA context.
 """
@@ -78,13 +79,14 @@ def _eager_parts(run: TrainingRun) -> dict[str, float]:
     logits = run.tokens * run.model.vocab
     cached = VALUE * run.wide * in_layers * run.recompute
     passed = value * (run.accumulation > 1)
-    loss = max(logits * (VALUE + 4 + 4) + cached, logits * (4 + 4 + 4)) + passed
+    loss = max(logits * (VALUE + 4 + 4) + cached, logits * (4 + 4 + 4))
+    again = max(each + size * run.gathered_bytes for size, _, each in layers) + head * run.gathered_bytes
     return {
         "state_bytes": (STATE_VALUES - 1) * value,
         "gathered_bytes": _gathered_bytes(run) if run.gpus > 1 else 0.0,
         "saved_weight_bytes": float(copies),
         "activation_bytes": float(kept),
-        "largest_bytes": float(max(loss, 2 * value - kept - copies)),
+        "largest_bytes": float(max(max(loss, again * run.recompute) + passed, 2 * value - kept - copies)),
     }
 
 
