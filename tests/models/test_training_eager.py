@@ -195,7 +195,7 @@ def test_every_operator_runs_as_often_as_it_was_recorded(recorded, variant):
     for counts in (expected, found):
         counts["add"] += counts.pop("add_", 0)
     found.subtract(expected)
-    # Of positions the product is a GEMM; clipping has seven kernels of one value or less.
+    # Of positions the product is a GEMM; clipping has seven kernels of its own.
     clipping = {"cat": 2, "add": 1, "reciprocal": 1, "mul": 1, "clamp": 1, "fill_": 1}
     assert {name: -count for name, count in found.items() if count} == clipping | {"bmm": -1}
 
