@@ -1,6 +1,7 @@
 """What docs/RECORDED.md says of an H200 and an H100 is what the tracked summaries and recordings hold."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from gpuledger.ledger.datasets import Repository
 from gpuledger.ledger.parts import split_parts
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.training import training_memory
+from gpuledger.models.training.step import predict_kernels
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.block_scheduling import parts
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes
@@ -352,3 +354,10 @@ def test_kernels_that_are_not_vectorised_are_slower_as_said(root, page):
     slow, fast = 1e3 * times.loc[False], 1e3 * times.loc[True]
     assert f"vectorised ones take {fast.iloc[0]:.1f} ms and are predicted to take {fast.iloc[1]:.1f};" in page
     assert f"widen tensors take {slow.iloc[0]:.1f} ms instead of {slow.iloc[1]:.1f}." in page
+
+
+def test_the_loss_with_rows_that_are_read_once_is_as_said(root, page):
+    _, run = read_training(Repository.find(root).case("nvidia-h100-training", "kernel_breakdown", "autocast"))
+    rows = predict_kernels([run], replace(run.gpu, shared_memory_bytes_per_sm=2**30))
+    loss = rows[rows["purpose"] == "loss"]["total_s"].sum()
+    assert f"Read once, the loss would be predicted to take {1e3 * loss:.1f} ms." in page

@@ -107,6 +107,8 @@ _FORWARD = {
         copy_: t.i -> t.i
         copy_: t.i -> t.i
     """,
+    # The softmax reads a row for its maximum, for its sum, and to write it. A block has a row, and rows of as many
+    # logits as these kernels cannot hold are together larger than L2: they are read again from memory.
     "loss": """
         cast: y.h -> y.w
         log_softmax_forward: y.w y2.w y2.w -> y.w!
