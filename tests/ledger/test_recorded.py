@@ -358,6 +358,7 @@ def test_kernels_that_are_not_vectorised_are_slower_as_said(root, page):
 
 def test_the_loss_with_rows_that_are_read_once_is_as_said(root, page):
     _, run = read_training(Repository.find(root).case("nvidia-h100-training", "kernel_breakdown", "autocast"))
-    rows = predict_kernels([run], replace(run.gpu, shared_memory_bytes_per_sm=2**30))
+    gpu = replace(run.gpu, shared_memory_bytes_per_sm=2**30)
+    rows = predict_kernels([replace(run, gpu=gpu)], gpu)
     loss = rows[rows["purpose"] == "loss"]["total_s"].sum()
     assert f"Read once, the loss would be predicted to take {1e3 * loss:.1f} ms." in page
