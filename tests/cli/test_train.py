@@ -59,6 +59,21 @@ def test_people_read_that_it_is_predicted_and_what_fills_the_memory():
     assert alone in run("Qwen2.5-VL-7B-Instruct", "--gpu", "h100-sxm") and alone not in said
 
 
+def test_the_implementation_is_said_and_is_the_library_s():
+    asked = ("Llama-3.1-8B", "--gpu", "h100-sxm", "--sequence", 4096, "--implementation", "transformers")
+    (row,) = json.loads(run(*asked, "--json"))
+    own = TrainingRun(read_model("Llama-3.1-8B"), H100, 4096, 1, implementation="transformers")
+    assert row["implementation"] == "transformers"
+    assert row["step_s"] == pytest.approx(predict_steps([own], H100)[0]["step_s"][0])
+    assert row["memory_bytes"] == training_memory(own)["memory_bytes"]
+    said = run(*asked)
+    assert "operators of transformers" in said and "what the loss makes of them" in said
+
+
+def test_an_unknown_implementation_is_refused():
+    run("gpt2", "--gpu", "h100", "--implementation", "by hand", status=2)
+
+
 def test_whether_a_run_fits_a_gpu_of_unknown_memory_is_unknown():
     asked = ("gpt2", "--gpu", "jgs", "--gpus", 1, "--sequence", 64)
     (row,) = json.loads(run(*asked, "--json"))
@@ -76,6 +91,10 @@ def test_whether_a_run_fits_a_gpu_of_unknown_memory_is_unknown():
         (
             ("gpt2", "--gpu", "h100", "--gpus", 16, "--sequence", 64),
             "the network between nodes is not given; .*--network",
+        ),
+        (
+            ("gpt2", "--gpu", "h100", "--sequence", 64, "--implementation", "transformers", "--precision", "fp8"),
+            "no products in fp8",
         ),
         (("gpt2", "--gpu", "h100", "--network", -1), "--network"),
         (("gpt2", "--gpu", "h100", "--micro-batch", "0"), "--micro-batch"),

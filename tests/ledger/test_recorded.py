@@ -1,13 +1,21 @@
 """What docs/RECORDED.md says of an H200 and an H100 is what the tracked summaries and recordings hold."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 from own_cases import reduced
 
 from gpuledger.ledger.datasets import Repository
+from gpuledger.ledger.parts import split_parts
+from gpuledger.models.time_model.step import predict
+from gpuledger.models.training import training_memory
+from gpuledger.models.training.step import predict_kernels
+from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.block_scheduling import parts
+from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes
+from gpuledger.studies.kernel_breakdown.training import read_training
 
 H200, H100, SIMULATED = "nvidia-h200", "nvidia-h100", "simulated"
 BLOCKS, NORM = "block_scheduling/zeros_4096", f"{H200}/normalization_roofline/measured"
@@ -61,20 +69,27 @@ SAID = [
     *(
         (f"{TRAINING}/{case}", f"{name}_time", 1e3, form)
         for name, forms in {
-            "gemm": ("| GEMMs | 76.1 | {:.1f} |", "| GEMMs | 76.1 | 78.4 | {:.1f} |"),
-            "attention": ("| attention | 20.7 | {:.1f} |", "| attention | 20.7 | 21.7 | {:.1f} |"),
-            "elementwise": ("| 18.4 | {:.1f} | 16.9 |", "| 18.4 | 70.2 | {:.1f} |"),
-            "weights": ("| 11.0 | {:.1f} | 5.6 |", "| 11.0 | 8.1 | {:.1f} |"),
-            "loss": ("| loss | 2.1 | {:.1f} |", "| loss | 2.1 | 17.9 | {:.1f} |"),
-            "update": ("| 38.7 | {:.1f} | 41.8 |", "| 38.7 | 41.8 | {:.1f} |"),
+            "gemm": ("| GEMMs | 76.6 | {:.1f} | 76.1 |", "| 76.1 | {:.1f} |"),
+            "attention": ("| attention | 20.7 | {:.1f} | 20.7", "| 21.7 | 20.7 | {:.1f} |"),
+            "elementwise": ("| elementwise kernels | 60.1 | {:.1f} |", "| 18.4 | {:.1f} |"),
+            "weights": ("sums of gradients | 6.6 | {:.1f} |", "| 11.0 | {:.1f} |"),
+            "loss": ("| loss | 17.2 | {:.1f} |", "| 2.1 | {:.1f} |"),
+            "update": ("clipping, AdamW | 38.7 | {:.1f} | 38.7", "41.8 | 38.7 | {:.1f} |"),
         }.items()
         for case, form in zip(("autocast", "compile"), forms, strict=True)
     ),
-    (f"{TRAINING}/autocast", "gemm_predicted_time", 1e3, "| GEMMs | {:.1f} |"),
-    (f"{TRAINING}/autocast", "elementwise_predicted_time", 1e3, "| elementwise kernels | {:.1f} |"),
-    (f"{TRAINING}/autocast", "weights_predicted_time", 1e3, "sums of gradients | {:.1f} |"),
-    (f"{TRAINING}/autocast", "loss_predicted_time", 1e3, "| loss | {:.1f} |"),
-    (f"{TRAINING}/autocast", "update_predicted_time", 1e3, "clipping, AdamW | {:.1f} |"),
+    *(
+        (f"{TRAINING}/{case}", f"{name}_predicted_time", 1e3, form)
+        for name, forms in {
+            "gemm": ("| GEMMs | {:.1f} |", "| 78.4 | {:.1f} |"),
+            "attention": ("| attention | {:.1f} |", "| 21.7 | {:.1f} |"),
+            "elementwise": ("| elementwise kernels | {:.1f} |", "| 70.2 | {:.1f} |"),
+            "weights": ("sums of gradients | {:.1f} |", "| 8.1 | {:.1f} |"),
+            "loss": ("| loss | {:.1f} |", "| 17.9 | {:.1f} |"),
+            "update": ("clipping, AdamW | {:.1f} |", "| 41.8 | {:.1f} |"),
+        }.items()
+        for case, form in zip(("autocast", "compile"), forms, strict=True)
+    ),
     (f"{TRAINING}/autocast", "idle_time", 1e3, "No kernel runs for {:.1f} ms of the eager"),
     (f"{TRAINING}/compile", "idle_time", 1e3, "eager step and {:.1f} ms of the compiled"),
     (f"{TRAINING}/recompute", "idle_time", 1e3, "falls behind: no kernel runs for {:.1f} ms"),
@@ -83,8 +98,6 @@ SAID = [
         for name, form in (
             ("elementwise_predicted_from_shapes_time", "predicts {:.1f} ms for elementwise kernels"),
             ("elementwise_with_shapes_time", "kernels that take {:.1f} ms"),
-            ("loss_predicted_from_shapes_time", "68.4 ms, {:.1f} for"),
-            ("loss_with_shapes_time", "for {:.1f} ms of the loss"),
             ("gemm_predicted_from_shapes_time", "and {:.1f} for 78.2 ms of GEMMs"),
             ("gemm_with_shapes_time", "for {:.1f} ms of GEMMs"),
         )
@@ -303,9 +316,50 @@ def test_the_training_step_is_as_said(root, page):
     repository = Repository.find(root)
     steps = [reduced(repository.case(*f"{TRAINING}/{case}".split("/"))) for case in ("autocast", "compile")]
     kernels = [one.data[(one.data["purpose"] == "elementwise") & (one.data["kind"] == "kernel")] for one in steps]
-    assert f"kernels where {len(kernels[0]):,} ran" in page and f"the {len(kernels[1])} elementwise kernels" in page
+    assert f"kernels where {len(kernels[0]):,} ran" in page and f"with {len(kernels[1])} elementwise kernels" in page
     sums = [one.data.groupby("name")["duration_s"].sum() for one in steps]
     passes = ("sdpa.*fprop", "sdpa.*bprop")
     times = [1e3 * each[each.index.str.contains(which)].sum() for which in passes for each in sums]
     said = "takes {1:.1f} ms instead of {0:.1f}, the backward one {3:.1f} instead of {2:.1f}.".format(*times)
     assert said in page
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "peak_mib"),
+    [
+        ("autocast", "autocast", 44894),
+        ("recompute", "autocast, layers computed again", 27917),
+        ("bf16", "all in bf16", 32873),
+    ],
+)
+def test_the_steps_of_transformers_are_predicted_as_said(root, page, case, name, peak_mib):
+    source = Repository.find(root).case("nvidia-h100-training", "kernel_breakdown", case)
+    table = split_parts(reduced(source).data)["purposes"].set_index("purpose")
+    _, run = read_training(source)
+    row = table.loc["elementwise"]
+    said = f"| {name} | {row['predicted_kernels']:,.0f} of {row['kernels']:,.0f} |"
+    for purpose in ("elementwise", "loss"):
+        predicted, recorded = 1e3 * table.loc[purpose, ["predicted_s", "recorded_s"]]
+        said += f" {predicted:.1f} of {recorded:.1f}, {100 * (predicted / recorded - 1):.0f} % |"
+    said += f" {100 * (table['predicted_s'].sum() / table['recorded_s'].sum() - 1):.0f} % |"
+    said += f" {training_memory(run)['memory_bytes'] / 2**20:,.0f} of {peak_mib:,} |"
+    assert said.replace(" -", " −") in page
+
+
+def test_kernels_that_are_not_vectorised_are_slower_as_said(root, page):
+    rows = reduced(Repository.find(root).case("nvidia-h100-training", "kernel_breakdown", "autocast")).data
+    own = rows[(rows["purpose"] == "elementwise") & (rows["kind"] == "kernel")]
+    work = kernels_of_shapes(own[own["operator"].str.startswith("aten::")], "bf16")
+    times = own.loc[work.index].assign(predicted_s=predict(work, find_gpu("h100-sxm"))["time_s"])
+    times = times.groupby(times["kernel"].str.contains("vectorized_elementwise"))[["duration_s", "predicted_s"]].sum()
+    slow, fast = 1e3 * times.loc[False], 1e3 * times.loc[True]
+    assert f"vectorised ones take {fast.iloc[0]:.1f} ms and are predicted to take {fast.iloc[1]:.1f};" in page
+    assert f"widen tensors take {slow.iloc[0]:.1f} ms instead of {slow.iloc[1]:.1f}." in page
+
+
+def test_the_loss_with_rows_that_are_read_once_is_as_said(root, page):
+    _, run = read_training(Repository.find(root).case("nvidia-h100-training", "kernel_breakdown", "autocast"))
+    gpu = replace(run.gpu, shared_memory_bytes_per_sm=2**30)
+    rows = predict_kernels([replace(run, gpu=gpu)], gpu)
+    loss = rows[rows["purpose"] == "loss"]["total_s"].sum()
+    assert f"Read once, the loss would be predicted to take {1e3 * loss:.1f} ms." in page

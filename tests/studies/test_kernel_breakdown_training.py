@@ -12,6 +12,7 @@ from recordings import Recording
 from gpuledger.ledger.datasets import Repository
 from gpuledger.ledger.parts import split_parts
 from gpuledger.models.training import TrainingRun, predict_steps
+from gpuledger.models.training.kernels import training_kernels
 from gpuledger.models.transformer import read_model
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_breakdown.timeline_figures import draw_purposes
@@ -88,6 +89,18 @@ def test_what_is_predicted_is_what_the_model_of_training_says(tmp_path):
     assert "the model of training predicts" in result.finding
 
 
+def test_a_case_says_whose_implementation_is_predicted(tmp_path):
+    result = reduced(a_case(tmp_path, training={**BATCH, "implementation": "transformers"}))
+    run = TrainingRun(read_model(tmp_path / "tiny.json"), GPU, 128, 2, gpus=1, implementation="transformers")
+    (step,) = predict_steps([run], GPU)[0].to_dict("records")
+    assert result["elementwise_predicted_time"] == pytest.approx(step["elementwise_s"], rel=1e-6)
+    assert "as transformers runs them eagerly" in describe_step(result)
+    table = split_parts(result.data)["purposes"].set_index("purpose")
+    kernels = training_kernels(run)
+    counts = kernels[kernels["kernel"] != "memory_copy"].groupby("purpose")["count"].sum()
+    assert table["predicted_kernels"].to_dict() == counts.reindex(table.index).to_dict(), "without copies of memory"
+
+
 def test_fills_count_with_what_they_are_filled_for_and_are_no_kernels(tmp_path):
     case = a_case(tmp_path, (("Memset (Device)", "aten::mm", [[256, 256], [256, 704]], ""), *STEP))
     events = json.loads((tmp_path / "trace.json").read_text("utf-8"))["traceEvents"]
@@ -126,6 +139,8 @@ def test_the_page_of_a_training_step_is_made(tmp_path):
         ({"hardware": ["h100-sxm", "h200-sxm"]}, ["2 GPUs beside training"]),
         ({"training": {"sequence": 128}}, ["micro_batch"]),
         ({"training": {**BATCH, "gathered": "fp8"}}, ["gathered"]),
+        ({"training": {**BATCH, "implementation": "eager"}}, ["implementation", "fused", "transformers"]),
+        ({"training": {**BATCH, "implementation": ["transformers"]}}, ["implementation"]),
         ({"training": {"sequence": 16777216, "micro_batch": 65536}}, ["tokens in a pass"]),
         ({"model": "Mixtral-8x7B-v0.1"}, ["attention and feed-forward layers only"]),
     ],

@@ -65,6 +65,13 @@ def test_a_run_is_predicted_as_the_library_does(tmp_path):
     assert result.provenance["kind"] == "predicted"
 
 
+def test_a_table_may_say_whose_implementation_ran(tmp_path):
+    data = reduced(tmp_path, {}, {"implementation": "transformers"}).data
+    assert data["implementation"].tolist() == ["fused", "transformers"]
+    assert data["elementwise_s"][1] > data["elementwise_s"][0] and data["gemm_s"][1] == data["gemm_s"][0]
+    assert "implementation" not in reduced(tmp_path).data, "nothing is said where nothing differs"
+
+
 def test_a_table_needs_no_more_than_shapes_and_a_speed(tmp_path):
     (usual,) = reduced(tmp_path).data.to_dict("records")
     assert (usual["gpus"], usual["accumulation"], usual["recompute"], usual["precision"]) == (8, 1, False, "bf16")
@@ -104,6 +111,7 @@ def test_rows_of_other_gpus_and_unknown_models_are_counted(tmp_path):
         ({}, ["micro_batch"], "the column 'micro_batch' is missing"),
         ({"precision": "fp4"}, [], "column precision"),
         ({"recompute": "perhaps"}, [], "column recompute"),
+        ({"implementation": "by hand"}, [], "column implementation"),
         ({"sequence_tokens": 0}, [], "column sequence_tokens"),
         ({"gpu": "a100-sxm-80gb"}, [], "no run on h100-sxm"),
         ({"model": "../../etc"}, [], "no run on h100-sxm can be expressed"),

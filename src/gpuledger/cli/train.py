@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 #: Columns of ``--json``.
 COLUMNS = (
     *("gpu", "gpus", "sequence_tokens", "micro_batch", "accumulation", "recompute", "precision", "gathered"),
-    *("step_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu_percent", "gemm_s", "attention_s", "other_s"),
+    *(
+        "implementation",
+        "step_s",
+        "tokens_per_s",
+        "tokens_per_s_per_gpu",
+        "mfu_percent",
+        "gemm_s",
+        "attention_s",
+        "other_s",
+    ),
     *("exposed_s", "communication_s", "memory_bytes", "fits", "largest_micro_batch"),
 )
 #: What parts of the memory are called.
@@ -33,6 +42,11 @@ _PARTS = {
     "saved_weight_bytes": "bf16 copies of parameters that the backward pass reads",
     "activation_bytes": "activations that the backward pass reads",
     "largest_bytes": "logits, and their gradient or a layer that is computed again",
+}
+#: Where operators run one by one, as ``transformers`` calls them.
+_EAGER_PARTS = _PARTS | {
+    "state_bytes": "parameters and AdamW's moments, this GPU's share",
+    "largest_bytes": "logits, what the loss makes of them, or gradients and the update",
 }
 
 
@@ -55,6 +69,13 @@ _PARTS = {
     default="bf16",
     help="How parameters travel; fp32: and are rounded for each product, as under autocast.",
 )
+@click.option(
+    "--implementation",
+    type=click.Choice(["fused", "transformers"]),
+    default="fused",
+    show_default=True,
+    help="Norms, rotation, activation, loss: a kernel each, or the operators of Hugging Face's transformers.",
+)
 @click.option("--network", type=float, help="Gbit/s from a node of eight GPUs to the others; needed with more than 8.")
 @json_option
 def train(
@@ -68,6 +89,7 @@ def train(
     recompute: bool,
     precision: str,
     gathered: str,
+    implementation: str,
     network: float | None,
     as_json: bool,
 ) -> None:
@@ -86,7 +108,7 @@ def train(
     check_count(len(chosen) * len(gpus) * len(sequence) * len(micro_batch), MAX_ROWS // 100)
     model = read_model(config)
     _check_lengths(model, sequence)
-    formats = recompute, precision, gathered, (network or 0.0) * 1e9 / 8
+    formats = recompute, precision, gathered, (network or 0.0) * 1e9 / 8, implementation
     parts = []
     for gpu in chosen:
         runs = [
@@ -98,6 +120,8 @@ def train(
         print_json([row for _, table in parts for row in table[list(COLUMNS)].to_dict("records")])
         return
     state = "parameters gathered in 32 bits" if gathered == "fp32" else "parameters gathered in bf16"
+    if implementation == "transformers":
+        state += ", operators of transformers"
     say(f"{model.name}: {model.parameters:,} parameters, products in {precision}, {state}", bold=True)
     if model.vision or model.towers:
         say("The text model alone: what reads images or sound is neither trained nor held.")
@@ -120,7 +144,7 @@ def _table(runs: list[TrainingRun], gpu: Gpu) -> pd.DataFrame:
     from gpuledger.models.training.memory import fits, largest_micro_batch
 
     steps, _ = predict_steps(runs, gpu)
-    names = ("gpus", "micro_batch", "accumulation", "recompute", "precision", "gathered")
+    names = ("gpus", "micro_batch", "accumulation", "recompute", "precision", "gathered", "implementation")
     table = pd.DataFrame([{name: getattr(run, name) for name in names} for run in runs])
     table = table.assign(gpu=gpu.name, sequence_tokens=[run.sequence for run in runs]).join(steps)
     table["other_s"] = table["step_s"] - table[["gemm_s", "attention_s", "exposed_s"]].sum(axis=1)
@@ -169,7 +193,7 @@ def _print_memory(run: TrainingRun, most: int | None) -> None:
     memory = training_memory(run)
     place = f"{run.gpus:,} GPU{'s' * (run.gpus > 1)}, {run.micro_batch:,} × {run.sequence:,} tokens"
     say(f"Memory on each GPU ({place}), without workspaces and fragmentation:")
-    for part, words in _PARTS.items():
+    for part, words in (_EAGER_PARTS if run.eager else _PARTS).items():
         if memory[part]:
             say(f"{memory[part] / 1e9:9,.1f} GB  {words}")
     say(f"{memory['memory_bytes'] / 1e9:9,.1f} GB  in all, of {run.gpu.dram_capacity}")

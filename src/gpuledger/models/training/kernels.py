@@ -14,6 +14,10 @@ kernel:
 * *Weights*: with parameters in 32 bits each use rounds them to bf16; gradients are copied into the buffer that is
   reduced. Products in fp8 convert weights, activations and gradients in kernels of their own, in both layouts.
 * *Update*: AdamW and the clipping of gradients, operation by operation.
+
+With the implementation of ``transformers``, the operators of :mod:`gpuledger.models.training.eager` stand in place of
+elementwise kernels, the loss, and casts of weights; projections are GEMMs of their own; and a layer is computed again
+up to its last operator that keeps something.
 """
 
 from collections.abc import Iterator
@@ -23,6 +27,7 @@ import pandas as pd
 
 from gpuledger.models.time_model.attention_kernels import BACKWARD
 from gpuledger.models.time_model.backward_law import PRODUCTS, moved_bytes
+from gpuledger.models.training import eager
 from gpuledger.models.training.run import VALUE, TrainingRun
 from gpuledger.models.transformer import kernels, prefill
 from gpuledger.models.transformer.model import Layers
@@ -64,7 +69,8 @@ def training_kernels(run: TrainingRun) -> pd.DataFrame:
 
 
 def _step(run: TrainingRun) -> Iterator[dict]:
-    forward = kernels(run.model, prefill(run.sequence, run.micro_batch), fused=_UNFUSED)
+    fused = ("attention",) if run.eager else _UNFUSED
+    forward = kernels(run.model, prefill(run.sequence, run.micro_batch), fused=fused)
     forward = forward[~forward["kernel"].isin(_DROPPED)].drop(columns=["shape", "phase", "stage", "routing", "devices"])
     for row in forward.to_dict("records"):
         own, kernel = int(row.pop("layers")), str(row["kernel"])
@@ -77,14 +83,15 @@ def _step(run: TrainingRun) -> Iterator[dict]:
             row = _for_every_token(row, run.tokens)
         for ahead in _forward(run, row, group):
             yield ahead | place | {"part": "forward"}
-            if run.recompute and group:
+            if run.recompute and group and not (run.eager and kernel in eager.NOT_AGAIN):
                 yield ahead | place | {"part": "recompute"}
         for back in _backward(run, row, group):
             yield back | place | {"part": "backward"}
     yield from _loss(run)
     yield from _weights(run)
     shard = run.model.parameters / run.gpus
-    read, write = shard * 4 * (UPDATE_ACCESSES - UPDATE_WRITES), shard * 4 * UPDATE_WRITES
+    value = run.state_value_bytes
+    read, write = shard * value * (UPDATE_ACCESSES - UPDATE_WRITES), shard * value * UPDATE_WRITES
     yield _moved("adamw", "update", shard, 1, read, write) | {"unit": OUTER, "part": "update", "count": 1}
 
 
@@ -102,11 +109,14 @@ def _for_every_token(row: dict, tokens: int) -> dict:
 
 def _forward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dict]:
     kind, kernel, m, n = row["kind"], row["kernel"], row["m"], row["n"]
+    yield from _counted(eager.forward(run, kernel, group), row)
     if kind == "attention":
         yield row | {"purpose": "attention"}
     elif kind == "gemm":
         yield _product(run, row, group)
         yield from _converted(run, "operand", m, row["k"], row, group)
+    elif eager.replaces(run, kernel, group):
+        return
     elif kernel.endswith("_residual") and run.wide:
         yield row | {"purpose": "elementwise", "read_bytes": m * n * (4 + VALUE), "write_bytes": m * n * 4}
     elif "embedding" in kernel:
@@ -123,7 +133,8 @@ def _backward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dic
     kind, kernel, m, n, k, count = (row[name] for name in ("kind", "kernel", "m", "n", "k", "count"))
     if kind == "attention":
         yield row | _backward_attention(row) | {"purpose": "attention"}
-        yield _joined_gradients(run, group, count)
+        if not run.eager or group.attention.stored_fused:
+            yield _joined_gradients(run, group, count)
     elif kind == "gemm":
         both = {"read_bytes": (m + k) * n * VALUE, "count": count}
         yield _product(run, row | both | {"n": k, "k": n, "write_bytes": m * k * VALUE}, group)
@@ -133,6 +144,8 @@ def _backward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dic
         yield from _converted(run, "gradient", m, n, row, group)
         if group and any(linear.bias for linear in group.linears(run.model.hidden) if linear.kernel == kernel):
             yield _moved("bias_gradient", "elementwise", m, n, m * n * VALUE, n * VALUE) | {"count": count}
+    elif eager.replaces(run, kernel, group):
+        pass
     elif kernel.endswith("_residual"):
         yield from _fork(run, m, n, count)
     elif kernel == "embedding":
@@ -149,6 +162,12 @@ def _backward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dic
         if _of_stream(kernel):
             # The gradients of the norm's weights: a second pass.
             yield _moved("norm_gradient", "elementwise", m, n, read, 0) | {"count": count}
+    yield from _counted(eager.backward(run, kernel, group), row)
+
+
+def _counted(operators: list[dict], row: dict) -> Iterator[dict]:
+    """Yield the operators of one layer and pass as often as the kernel that they belong to is launched."""
+    yield from (operator | {"count": operator["count"] * row["count"]} for operator in operators)
 
 
 def _backward_attention(row: dict) -> dict:
@@ -197,8 +216,16 @@ def _converted(run: TrainingRun, name: str, m: int, n: int, row: dict, group: La
 def _loss(run: TrainingRun) -> Iterator[dict]:
     m, n = run.tokens, run.model.vocab
     place = {"unit": HEAD, "count": run.accumulation}
+    if run.eager:
+        yield from (operator | {"unit": HEAD, "part": part} for part, operator in _passes(run, eager.loss(run)))
+        return
     yield _moved("cross_entropy", "loss", m, n, m * n * VALUE, 0) | place | {"part": "forward"}
     yield _moved("cross_entropy", "loss", m, n, m * n * VALUE, m * n * VALUE) | place | {"part": "backward"}
+
+
+def _passes(run: TrainingRun, parts: Iterator[tuple[str, dict]], copies: int = 1) -> Iterator[tuple[str, dict]]:
+    for part, operator in parts:
+        yield part, operator | {"count": operator["count"] * copies * run.accumulation}
 
 
 def _weights(run: TrainingRun) -> Iterator[dict]:
@@ -207,11 +234,34 @@ def _weights(run: TrainingRun) -> Iterator[dict]:
     for unit, (size, copies) in (units | {OUTER: (run.outer_parameters, 1)}).items():
         place = {"unit": unit, "count": copies * run.accumulation}
         narrow = run.precision == "fp8" and unit >= 0
-        if run.wide or narrow:
+        if run.eager:
+            yield from _matrices(run, unit, copies)
+            # Passes after the first add their gradients to those of the one before.
+            moved = size / run.gpus * run.state_value_bytes
+            added = _moved("add_", "weights", size, 1, 2 * moved, moved) | {"unit": unit, "part": "backward"}
+            if again := run.accumulation - 1:
+                yield added | {"count": copies * again}
+        elif run.wide or narrow:
             cast = _moved("cast_weights", "weights", size, 1, size * run.gathered_bytes, size * VALUE) | place
             yield cast | {"part": "forward"}
             if run.recompute and unit >= 0:
                 yield cast | {"part": "recompute"}
         # Into the buffer; in 32 bits also there from 16 bits, and out of it into what is reduced.
         read, write = (VALUE + 4 + 4, 4 + 4 + VALUE) if run.wide else (VALUE, VALUE)
-        yield _moved("copy_gradients", "weights", size, 1, size * read, size * write) | place | {"part": "backward"}
+        if run.gpus > 1 or not run.eager:
+            copied = _moved("copy_gradients", "weights", size, 1, size * read, size * write)
+            yield copied | place | {"part": "backward"}
+
+
+def _matrices(run: TrainingRun, unit: int, copies: int) -> Iterator[dict]:
+    """Yield the casts of every matrix for its products, and of its gradient."""
+    outer = unit == OUTER
+    linears = [run.model.lm_head] if outer else run.model.layers[unit].linears(run.model.hidden)
+    for linear in linears:
+        for part, operator in _passes(run, eager.weights(run, linear.outputs * linear.inputs), copies):
+            yield operator | {"unit": unit, "part": part}
+            if part == "forward" and run.recompute and not outer:
+                yield operator | {"unit": unit, "part": "recompute"}
+    if outer:
+        table = (("backward", operator) for operator in eager.table_gradient(run))
+        yield from (operator | {"unit": unit, "part": part} for part, operator in _passes(run, table))

@@ -11,6 +11,15 @@
 * *Largest*: the larger of two moments. At the end of the forward pass the logits and their gradient in bf16; at the
   last layer's backward pass the logits, what that layer has computed again, and the gradients of its parameters.
 
+With the implementation of ``transformers``, autograd keeps what :mod:`gpuledger.models.training.eager` marks, operator
+by operator. Gradients exist from the backward pass of their layer (with several passes, the first one) to the update,
+so that *state* is without them, and nothing is gathered on one GPU. *Largest*: the largest of four moments. When the
+loss is computed: the logits in 16 and in 32 bits and their log-softmax, with recomputation also the copies of
+parameters, which autocast caches until the forward pass ends. When its backward pass begins: log-softmax, its gradient
+and that of the logits, all in 32 bits. With recomputation, at the last layer's backward pass: what it has computed
+again, and its gradients and those of the LM head. At the update: gradients, and one more value for each parameter,
+without what was kept.
+
 Not counted: workspaces, fragmentation, NCCL's buffers and the CUDA context.
 """
 
@@ -20,7 +29,8 @@ from dataclasses import replace
 import numpy as np
 
 from gpuledger.models.deployment.memory import CONTEXT_BYTES, NCCL_BYTES
-from gpuledger.models.training.run import STATE_BYTES, VALUE, TrainingRun
+from gpuledger.models.training import eager
+from gpuledger.models.training.run import STATE_VALUES, VALUE, TrainingRun
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.workloads import MAX_TOKENS
 from gpuledger.readers.gpus import Gpu
@@ -35,6 +45,11 @@ MOST_SEQUENCES = 2**16
 
 def training_memory(run: TrainingRun) -> dict[str, float]:
     """Return the `PARTS` and their sum, ``memory_bytes``."""
+    parts = _eager_parts(run) if run.eager else _parts(run)
+    return parts | {"memory_bytes": sum(parts.values())}
+
+
+def _parts(run: TrainingRun) -> dict[str, float]:
     layers = [(run.layer_parameters(group), group) for group in run.model.layers]
     largest = max(size for size, _ in layers)
     in_layers = sum(size * group.count for size, group in layers)
@@ -43,14 +58,41 @@ def training_memory(run: TrainingRun) -> dict[str, float]:
     logits = run.tokens * run.model.vocab * VALUE
     again = max(kept) * run.recompute
     all_kept = sum(group.count * each for (_, group), each in zip(layers, kept, strict=True)) + stream
-    parts = {
-        "state_bytes": STATE_BYTES * run.model.parameters / run.gpus,
-        "gathered_bytes": float((2 * run.outer_parameters + GATHERED_LAYERS * largest) * run.gathered_bytes),
+    return {
+        "state_bytes": STATE_VALUES * run.state_value_bytes * run.model.parameters / run.gpus,
+        "gathered_bytes": _gathered_bytes(run),
         "saved_weight_bytes": float(VALUE * (largest if run.recompute else in_layers) * run.wide),
         "activation_bytes": float(stream * (run.model.layer_count + 1) if run.recompute else all_kept),
         "largest_bytes": float(logits + max(logits, again + largest * run.gathered_bytes)),
     }
-    return parts | {"memory_bytes": sum(parts.values())}
+
+
+def _eager_parts(run: TrainingRun) -> dict[str, float]:
+    layers = [(run.layer_parameters(group), group.count, eager.kept_bytes(run, group)) for group in run.model.layers]
+    in_layers = sum(size * count for size, count, _ in layers)
+    head = run.model.vocab * run.model.hidden
+    inputs = run.tokens * run.model.hidden * run.stream_bytes * run.model.layer_count
+    kept = inputs if run.recompute else sum(count * each for _, count, each in layers)
+    kept += eager.outer_kept_bytes(run)
+    copies = VALUE * run.wide * (head if run.recompute else head + in_layers)
+    value = run.state_value_bytes * run.model.parameters / run.gpus
+    logits = run.tokens * run.model.vocab
+    cached = VALUE * run.wide * in_layers * run.recompute
+    passed = value * (run.accumulation > 1)
+    loss = max(logits * (VALUE + 4 + 4) + cached, logits * (4 + 4 + 4))
+    again = max(each + size * run.gathered_bytes for size, _, each in layers) + head * run.gathered_bytes
+    return {
+        "state_bytes": (STATE_VALUES - 1) * value,
+        "gathered_bytes": _gathered_bytes(run) if run.gpus > 1 else 0.0,
+        "saved_weight_bytes": float(copies),
+        "activation_bytes": float(kept),
+        "largest_bytes": float(max(max(loss, again * run.recompute) + passed, 2 * value - kept - copies)),
+    }
+
+
+def _gathered_bytes(run: TrainingRun) -> float:
+    largest = max(run.layer_parameters(group) for group in run.model.layers)
+    return float((2 * run.outer_parameters + GATHERED_LAYERS * largest) * run.gathered_bytes)
 
 
 def fits(needed_bytes: np.ndarray, gpu: Gpu, gpus: np.ndarray) -> np.ndarray:

@@ -11,12 +11,15 @@ from gpuledger.readers.gpus import Gpu
 
 #: Formats of the products of layers, and formats in which parameters are gathered.
 PRECISIONS, GATHERED = ("bf16", "fp8"), ("bf16", "fp32")
+#: Whose norms, rotation, activation and loss: one kernel each, as written by hand or compiled; or the operators of
+#: Hugging Face's ``transformers`` without a compiler.
+IMPLEMENTATIONS = ("fused", "transformers")
 #: Most GPUs of a node.
 NODE = 8
 #: Bytes of an activation and of a gradient on its way to the others.
 VALUE = 2
-#: Bytes of a parameter, its gradient and the two moments of Adam, which are kept in 32 bits.
-STATE_BYTES = 16
+#: Values of a parameter's state: itself, its gradient and the two moments of Adam.
+STATE_VALUES = 4
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class TrainingRun:
         residual stream is in 32 bits, as under autocast. ``bf16``: all of these are in bf16.
     network_bytes_per_s : float
         Bandwidth between nodes of a node, per direction.
+    implementation : str
+        One of `IMPLEMENTATIONS`. The state is in 32 bits; only of ``transformers`` on one GPU, where nothing is
+        gathered, is all of it in the format `gathered`, because PyTorch's optimizers keep moments as the parameters.
     """
 
     model: Model
@@ -52,6 +58,7 @@ class TrainingRun:
     precision: str = "bf16"
     gathered: str = "bf16"
     network_bytes_per_s: float = 0.0
+    implementation: str = "fused"
 
     def __post_init__(self):
         name = self.model.name
@@ -63,6 +70,9 @@ class TrainingRun:
         if not self.gpu.flops.get(self.precision):
             problem = f"it has no peak of {self.precision}; it has {', '.join(self.gpu.precisions)}"
             raise InputError(self.gpu.file, f"GPU {self.gpu.name}", problem, "use another")
+        if self.eager and self.precision != "bf16":
+            problem = f"transformers has no products in {self.precision} of its own"
+            raise InputError(name, "implementation", problem, "use bf16, or the fused implementation")
         if self.tokens > MAX_TOKENS:
             raise InputError(name, "micro_batch", f"{self.tokens:,} tokens in a pass", f"use at most {MAX_TOKENS:,}")
         if self.gpus > NODE and not self.network_bytes_per_s > 0:
@@ -85,6 +95,11 @@ class TrainingRun:
         return self.tokens * self.accumulation
 
     @property
+    def eager(self) -> bool:
+        """Whether operators run one by one, as `transformers` calls them."""
+        return self.implementation == "transformers"
+
+    @property
     def wide(self) -> bool:
         """Whether parameters are gathered, and the residual stream is kept, in 32 bits."""
         return self.gathered == "fp32"
@@ -98,6 +113,11 @@ class TrainingRun:
     def stream_bytes(self) -> int:
         """Bytes of a value of the residual stream."""
         return 4 if self.wide else VALUE
+
+    @property
+    def state_value_bytes(self) -> int:
+        """Bytes of a parameter as its GPU keeps it, of its gradient and of each of the moments."""
+        return self.gathered_bytes if self.eager and self.gpus == 1 else 4
 
     def layer_parameters(self, group: Layers) -> int:
         """Return the parameters of one layer."""

@@ -303,6 +303,7 @@ def _add_purposes(result: CaseResult, table: pd.DataFrame, run: TrainingRun) -> 
         result.add(name, value, unit)
     result.add("recompute", "yes" if run.recompute else "no", "text")
     result.add("gathered", run.gathered, "text")
+    result.add("implementation", run.implementation, "text")
 
 
 def describe_pause(result: Mapping) -> str:

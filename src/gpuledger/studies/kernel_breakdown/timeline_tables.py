@@ -11,6 +11,12 @@ from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import made, name_parts
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
 
+#: What is said of implementations of a training step (:data:`gpuledger.models.training.run.IMPLEMENTATIONS`).
+_IMPLEMENTED = {
+    "fused": "norms, rotation, activation and loss as one kernel each",
+    "transformers": "norms, rotation, activation and loss operator by operator, as transformers runs them eagerly",
+}
+
 
 def recorded_kernels(result: CaseResult) -> pd.DataFrame:
     """Return the kernels of the step with a ``part`` each: the model's kernel, else the class and operator."""
@@ -168,7 +174,8 @@ def describe_step(result: CaseResult) -> str:
         lines.append(
             f"Predicted are the kernels of a training step of {result['model']} with {result['batch']} sequences of "
             f"{result['sequence']:,} tokens, parameters in {result['gathered']}"
-            f"{', and layers computed again for the backward pass' * (result['recompute'] == 'yes')}."
+            f"{', and layers computed again for the backward pass' * (result['recompute'] == 'yes')}, "
+            f"{_IMPLEMENTED[result['implementation']]}."
         )
     if "matched_percent" in result.summary:
         lines.append(

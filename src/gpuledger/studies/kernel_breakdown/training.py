@@ -8,8 +8,9 @@ import pandas as pd
 
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.step import predict
+from gpuledger.models.training.eager import MEMORY_COPY
 from gpuledger.models.training.kernels import CLASSES
-from gpuledger.models.training.run import TrainingRun
+from gpuledger.models.training.run import IMPLEMENTATIONS, TrainingRun
 from gpuledger.models.transformer import Parallel
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, name_key, read_case_model, read_hardware
@@ -52,8 +53,9 @@ def read_training(case: Case, mirror: str | Path | None = None) -> tuple[Scenari
     if len(gpus) > 1:
         raise case.error("hardware", f"{len(gpus)} GPUs beside training", "name the recorded one")
     with name_key(case, "training"):
-        formats = given.get("recompute", False), "bf16", given.get("gathered", "bf16")
-        run = TrainingRun(model, gpus[0], given["sequence"], given["micro_batch"], 1, 1, *formats)
+        formats = given.get("recompute", False), "bf16", given.get("gathered", "bf16"), 0.0
+        whose = given.get("implementation", IMPLEMENTATIONS[0])
+        run = TrainingRun(model, gpus[0], given["sequence"], given["micro_batch"], 1, 1, *formats, whose)
     return Scenario(model, gpus, {"training": given}, Parallel(), model.precision, own_model=own), run
 
 
@@ -104,6 +106,7 @@ def compare_purposes(rows: pd.DataFrame, predicted: pd.DataFrame, gpu: Gpu) -> p
         predicted to take from those shapes.
     """
     own, theirs = rows.groupby("purpose"), predicted.groupby("purpose")
+    launched = predicted["count"].where(predicted["kernel"] != MEMORY_COPY, 0)
     # Of compiled kernels, which tensors they read and which they write is not recorded.
     plain = rows[(rows["kind"] == "kernel") & rows["operator"].str.startswith("aten::")]
     work = kernels_of_shapes(plain, "bf16")
@@ -113,7 +116,7 @@ def compare_purposes(rows: pd.DataFrame, predicted: pd.DataFrame, gpu: Gpu) -> p
         {
             "kernels": rows["launches"].where(rows["kind"] == "kernel", 0).groupby(rows["purpose"]).sum(),
             "recorded_s": own["duration_s"].sum(),
-            "predicted_kernels": theirs["count"].sum(),
+            "predicted_kernels": launched.groupby(predicted["purpose"]).sum(),
             "predicted_s": theirs["total_s"].sum(),
             "shaped_s": shaped["duration_s"].sum(),
             "shapes_s": shaped["shapes_s"].sum(),

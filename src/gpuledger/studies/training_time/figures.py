@@ -133,9 +133,12 @@ def draw_parts(axes: Axes, data: pd.DataFrame) -> None:
     axes.barh(y, np.maximum(100 - left, 0), 0.66, left=left, label="not predicted", **hatched)
     runs = data.to_dict("records")
     names = [run_label(run) for run in runs]
-    # Of runs that differ in nothing else, the label says which computes its layers again.
-    alike = [names.count(name) > 1 and run["recompute"] for name, run in zip(names, runs, strict=True)]
-    labels = [f"{name},\nrecomputed" if again else name for name, again in zip(names, alike, strict=True)]
+    # Of runs that differ in nothing else, the label says which computes its layers again, and in which format.
+    several = len({run["gathered"] for run in runs}) > 1
+    more = [["recomputed"] * run["recompute"] + [f"parameters in {run['gathered']}"] * several for run in runs]
+    labels = [
+        ",\n".join([name, *own]) if names.count(name) > 1 else name for name, own in zip(names, more, strict=True)
+    ]
     axes.set_yticks(y, labels, fontsize=6.5)
     axes.set(xlim=(0, max(100.0, left.max())), ylim=(len(data) - 0.5, -0.5), xlabel="share of the measured step (%)")
 

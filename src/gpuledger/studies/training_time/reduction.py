@@ -14,6 +14,7 @@ from gpuledger.models.time_model.accuracy import beyond_plausible, errors_percen
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.training import TrainingRun, hfu_percent, mfu_percent, predict_steps, training_memory
 from gpuledger.models.training.memory import fits
+from gpuledger.models.training.run import IMPLEMENTATIONS
 from gpuledger.models.training.utilisation import model_flops_per_token
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.training_time.explanation import Explanation, explain, roofline_s, rule_s
@@ -32,10 +33,10 @@ def reduce(case: Case) -> CaseResult:
     -------
     CaseResult
         Data: a row per expressed run: ``model, precision, gathered, gpus, sequence_tokens, micro_batch, accumulation,
-        recompute, held_back, head_dim, measured_s`` (of a step) and, predicted, ``kernels_s`` (with exposed
-        communication) and its parts ``gemm_s, attention_s, elementwise_s, weights_s, loss_s, update_s, exposed_s``;
-        ``communication_s`` (all of it), ``attention_flop`` (under the mask), ``explained_s`` (see
-        :mod:`gpuledger.studies.training_time.explanation`; NaN without), the baselines
+        recompute, implementation`` (unless all are fused), ``held_back, head_dim, measured_s`` (of a step) and,
+        predicted, ``kernels_s`` (with exposed communication) and its parts ``gemm_s, attention_s, elementwise_s,
+        weights_s, loss_s, update_s, exposed_s``; ``communication_s`` (all of it), ``attention_flop`` (under the mask),
+        ``explained_s`` (see :mod:`gpuledger.studies.training_time.explanation`; NaN without), the baselines
         ``roofline_s`` and ``rule_s``, ``memory_bytes``, ``fits``; ``mfu_percent`` as measured.
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
@@ -90,6 +91,8 @@ def _predict(runs: list[TrainingRun], rows: pd.DataFrame, gpu: Gpu) -> tuple[pd.
     """Return a row per run with its measured and predicted times and memory, and the kernels of all steps."""
     steps, kernels = predict_steps(runs, gpu)
     names = ["model", "precision", "gathered", "gpus", "sequence_tokens", "micro_batch", "accumulation", "recompute"]
+    if (rows["implementation"] != IMPLEMENTATIONS[0]).any():
+        names.append("implementation")
     data = rows[names].copy()
     parameters = [run.model.parameters for run in runs]
     data["held_back"] = held_back(rows["sequence_tokens"], rows["micro_batch"], rows["gpus"], np.array(parameters))

@@ -10,7 +10,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.training import TrainingRun
-from gpuledger.models.training.run import GATHERED, NODE, PRECISIONS
+from gpuledger.models.training.run import GATHERED, IMPLEMENTATIONS, NODE, PRECISIONS
 from gpuledger.models.transformer import Model, read_model
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
@@ -29,7 +29,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     Returns
     -------
     frame : DataFrame
-        ``model, gpus, sequence_tokens, micro_batch, accumulation, recompute, precision, gathered,
+        ``model, gpus, sequence_tokens, micro_batch, accumulation, recompute, precision, gathered, implementation,
         network_gbit_per_s`` (NaN: unknown), ``tokens_per_s`` (of all GPUs) and those of `STATED` that the table has.
     ignored : int
         Rows of other GPUs.
@@ -43,6 +43,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         Column("recompute", "flag", optional=True),
         Column("precision", choices=PRECISIONS, optional=True),
         Column("gathered", choices=GATHERED, optional=True),
+        Column("implementation", choices=IMPLEMENTATIONS, optional=True),
         Column("network_gbit_per_s", "number", minimum=1e-3, maximum=1e6, optional=True),
         *(Column(name, "number", minimum=1e-9, maximum=1e18, optional=True) for name in (*SPEEDS, *STATED)),
     ]
@@ -54,6 +55,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         raise InputError(path, "column gpu", f"no run on {gpu.name}", f"set gpu to one of {known}")
     rows = table[own].reset_index(drop=True)
     usual = {"gpus": NODE, "accumulation": 1, "recompute": "false", "precision": "bf16", "gathered": "bf16"}
+    usual["implementation"] = IMPLEMENTATIONS[0]
     for name, value in usual.items():
         rows[name] = rows[name].replace("", None).fillna(value) if name in rows else value
     rows["recompute"] = rows["recompute"].astype(str).str.lower() == "true"
@@ -90,7 +92,8 @@ def express(case: Case, gpu: Gpu, rows: pd.DataFrame) -> tuple[list[TrainingRun]
         sizes = (row[name] for name in ("sequence_tokens", "micro_batch", "accumulation", "gpus"))
         formats = (row[name] for name in ("recompute", "precision", "gathered"))
         try:
-            runs.append(TrainingRun(model, gpu, *sizes, *formats, row["network_gbit_per_s"] * 1e9 / 8))
+            network = row["network_gbit_per_s"] * 1e9 / 8
+            runs.append(TrainingRun(model, gpu, *sizes, *formats, network, row["implementation"]))
             places.append(place)
         except InputError as error:
             refused[error.problem] += 1

@@ -1,0 +1,243 @@
+"""The operators of eager transformers in a training step: by hand, and as an H100's timelines recorded them."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Repository
+from gpuledger.ledger.parts import split_parts
+from gpuledger.models.training import TrainingRun, training_memory
+from gpuledger.models.training.eager import MEMORY_COPY
+from gpuledger.models.training.kernels import training_kernels
+from gpuledger.models.training.step import predict_kernels
+from gpuledger.models.transformer import read_model
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies.kernel_breakdown.timeline_case import reduce_timeline
+
+FOLDER = ROOT / "traces/nvidia-h100-training"
+GPU, LLAMA = find_gpu("h100-sxm"), read_model(FOLDER / "models/Llama-3.2-1B.json")
+TOKENS, WIDTH, VOCAB, LAYERS = 2 * 4096, 2048, 128256, 16
+VARIANTS = {
+    "autocast": {"gathered": "fp32"},
+    "bf16": {"gathered": "bf16"},
+    "recompute": {"gathered": "fp32", "recompute": True},
+}
+#: What the tables name by its role is one of these operators.
+RECORDED_AS = {
+    **dict.fromkeys(("cast", MEMORY_COPY), "copy_"),
+    **dict.fromkeys(("histogram", "scan", "radix_sort", "segments"), "embedding_dense_backward"),
+    **dict.fromkeys(("partial_sums", "sums"), "embedding_dense_backward"),
+    **{"log_softmax_forward": "_log_softmax", "log_softmax_gradient": "_log_softmax_backward_data"},
+    **{"nll_loss": "nll_loss_forward", "nll_loss_gradient": "nll_loss_backward"},
+}
+
+
+def a_run(model=LLAMA, **more):
+    return TrainingRun(model, GPU, 4096, 2, gpus=1, implementation="transformers", **more)
+
+
+def counted(rows, part, unit=0):
+    """Return the elementwise kernels of one layer in a part of the step, by operator."""
+    own = rows[(rows["part"] == part) & (rows["unit"] == unit) & (rows["purpose"] == "elementwise")]
+    found = Counter()
+    for operator, count in zip(own["kernel"], own["count"] / (LAYERS if unit >= 0 else 1), strict=True):
+        found[operator] += count
+    return found
+
+
+def test_a_layer_under_autocast_has_the_kernels_counted_by_hand():
+    rows = training_kernels(a_run(gathered="fp32"))
+    norm = Counter({"pow": 1, "mean": 1, "add": 1, "rsqrt": 1, "mul": 2})
+    rotation = Counter({"mul": 2, "neg": 1, "cat": 1, "add": 1, "cast": 1})
+    both = norm + norm + rotation + rotation
+    # Five projections read the stream; the gate's activation and product; two additions to the stream.
+    assert counted(rows, "forward") == both + Counter({"cast": 5, "silu": 1, "mul": 1, "add": 2})
+    assert sum(counted(rows, "forward").values()) == 33
+    norm = Counter({"mul": 8, "sum": 2, "pow": 1, "div": 1, "add_": 1, MEMORY_COPY: 1})
+    rotation = Counter({"cast": 3, "mul": 2, "neg": 1, "fill_": 2, "copy_": 3, "add_": 2})
+    # The stream forks twice and is rounded for two blocks; gradients of inputs are widened, and three are added.
+    other = Counter({"add_": 2 + 3, "cast": 2 + 5, "mul": 2, "silu_backward": 1})
+    assert counted(rows, "backward") == norm + norm + rotation + rotation + other
+
+
+def test_without_autocast_norms_convert_and_nothing_else_does():
+    rows = training_kernels(a_run())
+    assert counted(rows, "forward")["cast"] == counted(rows, "backward")["cast"] == 2 * 2
+    assert sum(counted(rows, "forward").values()) == 30
+    assert set(rows[rows["purpose"] == "weights"]["kernel"]) == {"fill_", "add_"}, "of the matrix that is used twice"
+
+
+@pytest.mark.parametrize(
+    ("gathered", "per_value", "written"),
+    [
+        # pow 4 + 4, mean 4, product 4 + 4, product with the weight 4 + 4 bytes for each value.
+        ("fp32", 28, 12),
+        # In and out of 32 bits 2 + 4 and 4 + 2, pow 8, mean 4, product 8, product with the weight 2 + 2.
+        ("bf16", 36, 16),
+    ],
+)
+def test_a_norm_moves_the_bytes_counted_by_hand(gathered, per_value, written):
+    model = dataclasses.replace(LLAMA, layers=(dataclasses.replace(LLAMA.layers[0], numbers=(0,)),))
+    rows = training_kernels(a_run(model, gathered=gathered))
+    head = rows[(rows["unit"] == -2) & (rows["part"] == "forward") & (rows["purpose"] == "elementwise")]
+    names = head["kernel"].tolist()
+    own = head.iloc[: names.index("fill_")]
+    if gathered == "fp32":  # the LM head's own cast
+        own = own.iloc[:-1]
+    # For each token: mean writes 4 bytes, ε is added and the root taken (4 + 4 each), the product reads 4.
+    assert own[["read_bytes", "write_bytes"]].sum().sum() == TOKENS * (WIDTH * per_value + 24)
+    assert own["write_bytes"].sum() == TOKENS * (WIDTH * written + 12)
+
+
+def test_the_loss_moves_the_bytes_counted_by_hand():
+    rows = training_kernels(a_run())
+    own = rows[rows["purpose"] == "loss"]
+    moved = ((own["read_bytes"] + own["write_bytes"]) * own["count"]).groupby(own["part"]).sum()
+    # To 32 bits 2 + 4; log-softmax reads a row three times and writes it; labels, and their losses' weights.
+    assert moved["forward"] == TOKENS * (VOCAB * (6 + 16) + 12)
+    # Zeros 4; log-softmax's gradient reads one of its two inputs twice and writes 4; to 16 bits 4 + 2.
+    assert moved["backward"] == TOKENS * (VOCAB * (4 + 16 + 6) + 12)
+    small = training_kernels(a_run(dataclasses.replace(LLAMA, vocab=32000)))
+    own = small[(small["purpose"] == "loss") & (small["part"] == "forward")]
+    moved = ((own["read_bytes"] + own["write_bytes"]) * own["count"]).sum()
+    assert moved == TOKENS * (32000 * (6 + 8) + 12), "a row that an SM's shared memory holds is read once"
+
+
+def test_an_operator_over_more_than_two_gigabytes_is_split():
+    rows = training_kernels(a_run())
+    counts = rows[rows["purpose"] == "loss"].groupby("kernel")["count"].sum()
+    assert counts.to_dict() == {
+        **{"cast": 4, "fill_": 2, "nll_loss": 1, "nll_loss_gradient": 1},
+        **{"log_softmax_forward": 1, "log_softmax_gradient": 1},
+    }
+    few = training_kernels(dataclasses.replace(a_run(), micro_batch=1))
+    assert few[(few["purpose"] == "loss") & (few["kernel"] == "cast")]["count"].sum() == 2
+
+
+def test_recomputation_runs_a_layer_again_up_to_what_it_keeps_last():
+    plain, again = (training_kernels(a_run(gathered="fp32", recompute=recompute)) for recompute in (False, True))
+    assert len(plain[plain["part"] == "recompute"]) == 0
+    assert counted(again, "recompute") == counted(again, "forward") - Counter({"add": 1})
+    products = again[(again["purpose"] == "GEMM") & (again["unit"] == 0)].groupby("part")["kernel"].agg(list)
+    assert products["forward"] == [*products["recompute"], "down_proj"]
+    rest = again[again["part"] != "recompute"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rest, plain.reset_index(drop=True))
+
+
+def test_fused_is_the_default_with_the_kernels_that_it_had():
+    rows = training_kernels(TrainingRun(LLAMA, GPU, 4096, 2, 1, 1, True, "bf16", "fp32"))
+    purposes = rows.groupby("purpose")
+    assert purposes["count"].sum().to_dict() == {
+        **{"GEMM": 259, "attention": 48, "elementwise": 438, "loss": 2, "update": 1, "weights": 50}
+    }
+    moved = ((rows["read_bytes"] + rows["write_bytes"]) * rows["count"]).groupby(rows["purpose"]).sum()
+    # Of the version before there was another implementation.
+    assert moved.astype(int).to_dict() == {
+        **{"GEMM": 51076136960, "attention": 10737418240, "elementwise": 70693027840, "loss": 6304038912},
+        **{"update": 113694924800, "weights": 37970038784},
+    }
+
+
+def test_a_layer_norm_is_a_kernel_of_its_own():
+    run = TrainingRun(read_model("gpt2"), GPU, 1024, 2, implementation="transformers")
+    rows = training_kernels(run)
+    layers = rows[rows["unit"] == 0]
+    assert layers["kernel"].value_counts()["native_layer_norm"] == 2
+    assert not layers["kernel"].isin(("pow", "rsqrt", "neg", "cat")).any() and (layers["kernel"] == "gelu").any()
+    assert training_memory(run)["memory_bytes"] > 0
+
+
+def test_passes_add_their_gradients_and_devices_copy_theirs():
+    rows = training_kernels(a_run(accumulation=3))
+    added = rows[(rows["purpose"] == "weights") & (rows["kernel"] == "add_") & (rows["unit"] == 0)]
+    assert added["count"].tolist() == [2 * LAYERS]
+    assert added["write_bytes"].tolist() == [2 * a_run().layer_parameters(LLAMA.layers[0])]
+    several = dataclasses.replace(a_run(), gpus=8)
+    assert "copy_gradients" in set(training_kernels(several)["kernel"])
+    assert (a_run().state_value_bytes, several.state_value_bytes) == (2, 4), "shares of the state are in 32 bits"
+
+
+def test_what_is_not_modelled_is_refused_in_one_line():
+    with pytest.raises(InputError, match="transformers has no products in fp8"):
+        a_run(precision="fp8")
+
+
+# ---------------------------------------------------------------------------------------- what was recorded on an H100
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    repository, found = Repository.find(ROOT), {}
+    for name in VARIANTS:
+        result, _, _ = reduce_timeline(repository.case("nvidia-h100-training", "kernel_breakdown", name))
+        found[name] = split_parts(result.data)
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_operator_runs_as_often_as_it_was_recorded(recorded, variant):
+    """Of all kernels that are no matrix product, no attention and no update."""
+    launches, rows = recorded[variant]["launches"], training_kernels(a_run(**VARIANTS[variant]))
+    purposes = ("elementwise", "weights", "loss")
+    copied = (launches["kind"] == "kernel") | launches["operator"].eq("aten::copy_")
+    own = launches[copied & launches["purpose"].isin(purposes)]
+    expected = Counter(own["operator"].str.removeprefix("aten::"))
+    rows = rows[rows["purpose"].isin(purposes)]
+    found = Counter()
+    for operator, count in zip(rows["kernel"], rows["count"], strict=True):
+        found[RECORDED_AS.get(operator, operator)] += count
+    # Gradients are added out of place where their sum does not have the inputs' format of before.
+    for counts in (expected, found):
+        counts["add"] += counts.pop("add_", 0)
+    found.subtract(expected)
+    # Of positions the product is a GEMM; clipping has seven kernels of its own.
+    clipping = {"cat": 2, "add": 1, "reciprocal": 1, "mul": 1, "clamp": 1, "fill_": 1}
+    assert {name: -count for name, count in found.items() if count} == clipping | {"bmm": -1}
+
+
+@pytest.mark.parametrize(
+    ("variant", "elementwise", "loss", "step"),
+    [("autocast", -14.4, -4, -7.7), ("bf16", -18, -4, -8.8), ("recompute", -15.2, -4, -7.8)],
+)
+def test_times_are_off_by_what_is_said(recorded, variant, elementwise, loss, step):
+    table = recorded[variant]["purposes"].set_index("purpose")
+    predicted = predict_kernels([a_run(**VARIANTS[variant])], GPU)
+    own = predicted.groupby("purpose")["total_s"].sum()
+    errors = 100 * (own / table["recorded_s"] - 1)
+    whole = 100 * (own.sum() / table["recorded_s"].sum() - 1)
+    found = errors["elementwise"], errors["loss"], whole
+    assert found == pytest.approx((elementwise, loss, step), abs=1.5)
+    assert np.abs(errors["GEMM"]) < 4 and np.abs(errors["attention"]) < 10
+
+
+@pytest.mark.parametrize(("variant", "measured_mib"), [("autocast", 44894), ("bf16", 32873), ("recompute", 27917)])
+def test_memory_is_the_measured_peak(variant, measured_mib):
+    memory = training_memory(a_run(**VARIANTS[variant]))
+    assert memory["memory_bytes"] / 2**20 == pytest.approx(measured_mib, rel=0.003)
+    assert memory["gathered_bytes"] == 0
+
+
+def test_a_layer_that_is_computed_again_may_need_more_than_few_logits():
+    few = dataclasses.replace(LLAMA, vocab=1000)
+    runs = (dataclasses.replace(a_run(few, gathered="fp32"), micro_batch=16, recompute=also) for also in (False, True))
+    plain, again = map(training_memory, runs)
+    assert plain["largest_bytes"] < again["largest_bytes"]
+    # Of each token, in bytes: norms 8 a value and 2 for each projection, queries, keys, values and results, 4 in 16
+    # bits of the feed-forward block, one value in 32 bits for each norm and head.
+    tokens = 16 * 4096
+    kept = tokens * (WIDTH * (2 * 8 + 5 * 2) + 2 * (2 * WIDTH + 2 * 512) + 4 * 2 * 8192 + 4 * (2 + 32))
+    parameters = a_run(few).layer_parameters(few.layers[0])
+    assert again["largest_bytes"] == kept + 4 * (parameters + 1000 * WIDTH)
+    assert plain["activation_bytes"] == LAYERS * kept + tokens * (WIDTH * (8 + 2) + 4)
+
+
+def test_memory_of_a_short_pass_is_that_of_the_update():
+    memory = training_memory(dataclasses.replace(a_run(gathered="fp32"), sequence=16, micro_batch=1))
+    # Parameters, two moments, gradients, and a denominator for each.
+    assert memory["memory_bytes"] == pytest.approx(5 * 4 * LLAMA.parameters)
+    assert np.isfinite(list(memory.values())).all()
