@@ -144,7 +144,9 @@ def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict
     m, batch, n, read, write, weight, cache, macs = rows.floats(
         "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes", "macs"
     )
-    times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
+    # Of what PyTorch does not vectorise, where a row says so.
+    (accesses,) = rows.floats("accesses") if "accesses" in rows else (0.0,)
+    times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write, accesses)
     parts = {name: times[name].to_numpy() for name in times}
     if macs.any():  # scans of long prompts: no faster than matrix units
         parts["compute_s"] = 2 * macs / gpu.peak_flop_per_s("bf16")

@@ -92,6 +92,7 @@ def operator_times(
     columns: np.ndarray,
     read_bytes: np.ndarray,
     write_bytes: np.ndarray,
+    accesses: np.ndarray | float = 0.0,
 ) -> pd.DataFrame:
     """Time of operators, launch by launch.
 
@@ -103,6 +104,8 @@ def operator_times(
         Rows and values of a row (of the output).
     read_bytes, write_bytes : array of float
         What is read and written once, in all rows.
+    accesses : array of float
+        Loads and stores of single values, per value of a row, where they are not the law's (0).
 
     Returns
     -------
@@ -112,7 +115,8 @@ def operator_times(
     """
     codes, names = pd.factorize(np.asarray(operator))
     laws = np.array([astuple(LAWS[name]) for name in names], dtype=float).reshape(-1, len(fields(Law)))[codes]
-    accesses, step_values, passes, rereads, row_bytes = laws.T
+    own, step_values, passes, rereads, row_bytes = laws.T
+    accesses = np.where(np.asarray(accesses) > 0, accesses, own)
     rows, columns = np.asarray(rows, dtype=float), np.asarray(columns, dtype=float)
     read_bytes, write_bytes = np.asarray(read_bytes, dtype=float), np.asarray(write_bytes, dtype=float)
 

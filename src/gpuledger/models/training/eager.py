@@ -4,7 +4,7 @@ Tables of operations, one a line: ``operator: what it reads -> what it writes``,
 A tensor is its extent and the format of its values, ``x.s``. Extents:
 
 ==========  =====================================================================================================
-x, 1        values of the residual stream (or of what a norm reads), and one value for each of its rows
+x, 1, n     values of the residual stream (or of what a norm reads), one value for each of its rows, and one row
 t, p        tokens of the pass, and positions (tokens of one sequence)
 q, k, v     queries, keys, values; q/2, k/2: half of each head; o, l: attention's result, one value a query head
 a, a/2, f   angles of the rotation (a head's for each position), half of them, and their frequencies
@@ -15,7 +15,11 @@ m           values of a matrix of parameters
 
 Formats: ``h``, 16 bits; ``w``, 32 bits; ``i``, 64-bit integers; ``s``, that of the residual stream and of the
 parameters: ``w`` under autocast, else ``h``. A ``cast`` between equal formats launches nothing, so that one table is
-for both. ``!`` marks what autograd keeps for the backward pass. Weights of norms and scalars are too few to count.
+for both. ``!`` marks what autograd keeps for the backward pass. Scalars are too few to count.
+
+``~`` marks operators that load and store values one by one: PyTorch vectorises only where all operands lie alike in
+memory, not where one is broadcast, transposed or half of each row. Nor does it where their types differ, but for casts
+to 16 bits (``gpu_kernel_impl`` and ``bfloat16_copy_kernel_cuda`` in its ``aten/src/ATen/native/cuda``).
 
 The operators and their order are those of the recorded timelines of Llama 3.2 1B (traces/nvidia-h100-training:
 ``transformers`` 5.17, PyTorch 2.11). `LlamaRMSNorm` normalises in 32 bits; autocast caches casts of weights, not of
@@ -36,6 +40,8 @@ INDEXED_BYTES = 2**31 - 1
 #: Operators that are not split, whatever their size.
 _WHOLE = frozenset({"log_softmax_forward", "log_softmax_gradient", "nll_loss", "nll_loss_gradient", MEMORY_COPY})
 _CAST = "cast"
+#: Operators whose operands may differ in type, and bytes of a value by format; others are of the residual stream's.
+_TYPED, _VALUE_BYTES = (_CAST, "add"), {"h": VALUE, "w": 4, "i": 8}
 
 _FORWARD = {
     "embedding": """
@@ -72,25 +78,25 @@ _FORWARD = {
         mean: x.w -> 1.w
         add: 1.w -> 1.w
         rsqrt: 1.w -> 1.w!
-        mul: x.w 1.w -> x.w
+        mul~: x.w 1.w -> x.w
         cast: x.w -> x.s
-        mul: x.s! -> x.s
+        mul~: x.s! n.s -> x.s
     """,
     "layer_norm": "native_layer_norm: x.s! -> x.s 1.w! 1.w!",
     # Of a projection that reads the stream.
     "input": "cast: x.s -> x.h",
     # x · cos + cat(−second half, first half) · sin; attention reads 16 bits.
     "rope": """
-        mul: q.h a.s -> q.s
-        neg: q/2.h -> q/2.h
-        cat: q/2.h q/2.h -> q.h
-        mul: q.h a.s -> q.s
-        add: q.s q.s -> q.s
-        mul: k.h a.s -> k.s
-        neg: k/2.h -> k/2.h
-        cat: k/2.h k/2.h -> k.h
-        mul: k.h a.s -> k.s
-        add: k.s k.s -> k.s
+        mul~: q.h a.s -> q.s
+        neg~: q/2.h -> q/2.h
+        cat~: q/2.h q/2.h -> q.h
+        mul~: q.h a.s -> q.s
+        add~: q.s q.s -> q.s
+        mul~: k.h a.s -> k.s
+        neg~: k/2.h -> k/2.h
+        cat~: k/2.h k/2.h -> k.h
+        mul~: k.h a.s -> k.s
+        add~: k.s k.s -> k.s
         cast: k.s -> k.h
         cast: q.s -> q.h
     """,
@@ -130,17 +136,17 @@ _BACKWARD = {
     """,
     # Of x · r · weight, r = rsqrt(mean(x²) + ε): of the weight; of x through r and through the mean.
     "norm": """
-        mul: x.s -> x.s
+        mul~: x.s n.s -> x.s
         mul: x.s x.s -> x.s
         sum: x.s ->
         cast: x.s -> x.w
         mul: x.w x.w -> x.w
-        mul: x.w 1.w -> x.w
+        mul~: x.w 1.w -> x.w
         sum: x.w -> 1.w
         pow: 1.w -> 1.w
         mul: 1.w -> 1.w
         mul: 1.w 1.w -> 1.w
-        div: 1.w -> x.w
+        div~: 1.w -> x.w
         memory_copy: x.w -> x.w
         mul: x.w -> x.w
         mul: x.w x.w -> x.w
@@ -157,13 +163,14 @@ _BACKWARD = {
     "rope": "\n".join(
         f"""
         cast: {x}.h -> {x}.s
-        2 mul: {x}.s a.s -> {x}.s
+        2 mul~: {x}.s a.s -> {x}.s
         2 cast: {x}.s -> {x}.h
-        neg: {x}/2.h -> {x}/2.h
+        neg~: {x}/2.h -> {x}/2.h
         2 fill_: -> {x}.h
-        2 copy_: {x}/2.h -> {x}/2.h
-        2 add_: {x}.h {x}.h -> {x}.h
-        copy_: {x}.h -> {x}.h
+        2 copy_~: {x}/2.h -> {x}/2.h
+        add_: {x}.h {x}.h -> {x}.h
+        add_~: {x}.h {x}.h -> {x}.h
+        copy_~: {x}.h -> {x}.h
         """
         for x in "kq"
     ),
@@ -215,6 +222,7 @@ class Operand(NamedTuple):
 
 class Operation(NamedTuple):
     operator: str
+    by_value: bool
     count: int
     read: tuple[Operand, ...]
     write: tuple[Operand, ...]
@@ -232,7 +240,8 @@ def _operations(text: str) -> tuple[Operation, ...]:
         name, operands = line.split(":")
         *count, operator = name.split()
         read, write = map(_operands, operands.split("->"))
-        found.append(Operation(operator, int(count[0]) if count else 1, read, write))
+        by_value = operator.endswith("~")
+        found.append(Operation(operator.removesuffix("~"), by_value, int(count[0]) if count else 1, read, write))
     return tuple(found)
 
 
@@ -330,7 +339,7 @@ def _extents(run: TrainingRun, group: Layers | None) -> dict[str, int]:
     shared = 0.0 if isnan(run.gpu.shared_memory_bytes_per_sm) else run.gpu.shared_memory_bytes_per_sm
     sizes = {"x": tokens * run.model.hidden, "1": tokens, "t": tokens, "p": run.sequence, "y": logits}
     sizes |= {"y2": logits if 4 * run.model.vocab > shared else 0, "a": angles, "a/2": angles // 2}
-    sizes["f"] = _rotary_dim(run) // 2
+    sizes |= {"f": _rotary_dim(run) // 2, "n": run.model.hidden}
     if group:
         attention = group.attention
         heads, keys = tokens * attention.heads, tokens * attention.kv_heads
@@ -341,7 +350,7 @@ def _extents(run: TrainingRun, group: Layers | None) -> dict[str, int]:
 
 
 def _bytes(operand: Operand, sizes: Mapping[str, int], run: TrainingRun) -> int:
-    return sizes[operand.extent] * {"h": VALUE, "w": 4, "i": 8, "s": run.stream_bytes}[operand.format]
+    return sizes[operand.extent] * _VALUE_BYTES.get(operand.format, run.stream_bytes)
 
 
 def _rows(
@@ -355,10 +364,14 @@ def _rows(
         launches = 1
         while operation.operator not in _WHOLE and max([*read, *write], default=0) > INDEXED_BYTES * launches:
             launches *= 2
+        widths = {_VALUE_BYTES.get(operand.format, run.stream_bytes) for operand in (*operation.read, *operation.write)}
+        narrowed = operation.operator == _CAST and read[0] > write[0]
+        by_value = operation.by_value or (operation.operator in _TYPED and len(widths) > 1 and not narrowed)
         yield {
             **{"kernel": operation.operator, "kind": "elementwise", "purpose": purpose, "m": values, "n": 1, "k": 1},
             **{"read_bytes": sum(read) / launches, "write_bytes": sum(write) / launches},
             "count": operation.count * launches,
+            "accesses": (len(read) + len(write)) * by_value,
         }
 
 

@@ -62,7 +62,8 @@ def training_kernels(run: TrainingRun) -> pd.DataFrame:
     rows = pd.DataFrame(list(_step(run)))
     numbers = [name for name in SIZES if name not in ("count", "devices")]
     rows = rows.reindex(columns=[*rows.columns, *(name for name in numbers if name not in rows)])
-    rows[numbers] = rows[numbers].fillna(0)
+    numbers.append("accesses")
+    rows[numbers] = rows.reindex(columns=numbers).fillna(0)
     rows["batch"] = rows["batch"].where(rows["batch"] > 0, 1)
     rows[["precision", "weight_precision"]] = rows[["precision", "weight_precision"]].fillna("bf16")
     return rows.assign(devices=1)
