@@ -10,8 +10,9 @@ from own_cases import reduced
 from gpuledger.ledger.datasets import Repository
 from gpuledger.ledger.parts import split_parts
 from gpuledger.models.time_model.step import predict
-from gpuledger.models.training import training_memory
+from gpuledger.models.training import TrainingRun, training_memory
 from gpuledger.models.training.step import predict_kernels
+from gpuledger.models.transformer import read_model
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.block_scheduling import parts
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes
@@ -363,3 +364,21 @@ def test_the_loss_with_rows_that_are_read_once_is_as_said(root, page):
     rows = predict_kernels([replace(run, gpu=gpu)], gpu)
     loss = rows[rows["purpose"] == "loss"]["total_s"].sum()
     assert f"Read once, the loss would be predicted to take {1e3 * loss:.1f} ms." in page
+
+
+def test_a_recording_that_had_no_part_in_the_list_of_operators_agrees_as_said(root, page):
+    table = pd.read_csv(root / "results/tracelens/kernel_breakdown/h100_16x559/table.csv")
+    table["operator"] = table["operator"].str.removeprefix("aten::")
+    model = read_model(root / "resources/models/Qwen1.5-0.5B-Chat.json")
+    run = TrainingRun(model, find_gpu("h100-sxm"), 559, 16, gpus=1, implementation="transformers")
+    rows = predict_kernels([run], run.gpu)
+    rows = rows[(rows["part"] == "forward") & (rows["purpose"] == "elementwise")]
+    names = ["mul", "add", "cat", "pow", "silu", "mean", "neg", "rsqrt"]
+    ran, listed = table[table["operator"].isin(names)], rows[rows["kernel"].isin(names)]
+    assert f"{listed['count'].sum():,.0f} elementwise kernels where {ran['count'].sum()} ran" in page
+    took, predicted = (1e3 * part.sum() for part in (ran["time_s"], listed["total_s"]))
+    assert f"predicts {predicted:.1f} ms where they took {took:.1f}" in page
+    products = 1e3 * rows[rows["kernel"] == "mul"]["total_s"].sum(), 1e3 * ran[ran["operator"] == "mul"]["time_s"].sum()
+    assert "products, the most, {:.1f} instead of {:.1f} ms".format(*products) in page
+    copies = rows[rows["kernel"].isin(["cast", "copy_"])]["count"].sum(), table.set_index("operator")["count"]["copy_"]
+    assert "the list has {:.0f} where {} ran".format(*copies) in page
