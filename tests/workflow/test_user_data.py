@@ -35,7 +35,9 @@ NAMED = {
     "kernel_breakdown": "kernel_breakdown/llama-3.1-8b kernel_breakdown/llama-3.1-8b-prefill-1024 "
     "kernel_breakdown/llama-3.1-8b-source kernel_breakdown/deepseek-v3 kernel_breakdown/llama_decode "
     "kernel_breakdown/llama_decode_fp8 kernel_breakdown/eager kernel_breakdown/graph "
-    "kernel_breakdown/graph_instead_of_eager",
+    "kernel_breakdown/graph_instead_of_eager kernel_breakdown/autocast kernel_breakdown/bf16 kernel_breakdown/compile "
+    "kernel_breakdown/recompute kernel_breakdown/compile_instead_of_eager "
+    "kernel_breakdown/recompute_instead_of_keeping",
 }
 
 
