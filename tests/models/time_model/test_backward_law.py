@@ -94,19 +94,17 @@ def test_blocks_end_when_a_scheduler_says(heads, key_tiles):
     assert exact / 2.01 <= found <= 1.3 * exact
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 200), st.integers(1, 60))
+@pytest.mark.parametrize(("heads", "tiles"), [(8, 32), (12, 32), (16, 24), (32, 16), (8, 64)])
 def test_the_forward_pass_ends_late_as_well(heads, tiles):
     constants = PrefillConstants(1e-12, 1e-12, 1.0, 1e9, 1.0, overlap=4.0, copy_factor=1e-6, row_s=1e-12)
-    given_shapes = shapes(1, 128 * tiles, heads)
     late, without = (
-        prefill_terms(H100, dataclasses.replace(constants, late_share=share), given_shapes)["time_s"][0]
-        for share in (0.9, 0.0)
+        prefill_terms(H100, dataclasses.replace(constants, late_share=share), shapes(1, 128 * tiles, heads))["time_s"][
+            0
+        ]
+        for share in (0.8, 0.0)
     )
     exact = tile_s(128) * scheduled(np.tile(np.arange(tiles, 0, -1), heads), H100.sms)
-    if 2 * H100.sms < (heads - 1) * tiles and heads < 60:
-        assert exact > 1.01 * without or tiles < 8, "work alone, or the longest block alone, is too little"
-    assert without <= late
+    assert late == pytest.approx(exact, rel=0.1) and without < 0.83 * exact
 
 
 def test_the_laws_without_late_heads_are_those_of_before():
