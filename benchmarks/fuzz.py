@@ -2,13 +2,16 @@
 
 Bits flip and parts are lost anywhere; in texts, and in what binary files hold, values are also exchanged for others.
 
-    python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES]
+    python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES] [TOTALS]
 
 `make fuzz` calls it. Readers take turns of one CPU second, so that a call that ends after some minutes has spent the
 same on each; Ctrl-C or SIGTERM ends it like the last minute. A run may take 2 CPU seconds and raise peak memory by
 1 GiB. The first failure of a reader is printed with the file that caused it, and the exit status is 1.
+
+With the table TOTALS, runs are added to those of earlier calls, and calls with other seeds may add to it meanwhile.
 """
 
+import fcntl
 import logging
 import random
 import re
@@ -21,6 +24,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 from fuzz_corpus import corpus
 
 from gpuledger.errors import InputError
@@ -37,10 +41,8 @@ class Reader:
 
     def __init__(self, scratch: Path, seed: int, name: str, source: Path, read: Callable):
         self.name, self.read, self.content = name, read, source.read_bytes()
-        self.chance, self.folder = (
-            random.Random(f"{seed} {name}"),
-            scratch / f"damaged-{re.sub(r'[^a-z0-9]+', '-', name.lower())}",
-        )
+        self.seed, self.chance = f"{seed} {name}", random.Random(f"{seed} {name}")
+        self.folder = scratch / f"damaged-{re.sub(r'[^a-z0-9]+', '-', name.lower())}"
         self.folder.mkdir()
         try:
             self.text = bool(self.content.decode("utf-8"))
@@ -48,13 +50,13 @@ class Reader:
             self.text = False
         self.file = self.folder / source.name
         read(source)  # undamaged, it is read
-        self.runs = self.refused = 0
+        self.runs = self.refused = self.earlier = 0
         self.seconds, self.failed = 0.0, False
 
     def run(self, most: int) -> None:
-        """Read damaged files for one turn, up to the first failure or so many in all."""
+        """Read damaged files for one turn, up to the first failure or so many in all, earlier ones included."""
         end = self.seconds + TURN_S
-        while self.seconds < end and self.runs < most and not self.failed:
+        while self.seconds < end and self.earlier + self.runs < most and not self.failed:
             damage = changed if self.text and self.chance.random() < 0.7 else damaged
             self.file.write_bytes(damage(self.content, self.chance))
             started, before, problem = time.process_time(), _peak(), ""
@@ -81,6 +83,25 @@ class Reader:
                 print(f"{self.name}, run {self.runs}: {problem}; the file is {kept}", flush=True)
 
 
+def share(readers: list[Reader], file: Path, own: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Add to a table what was run since `own`, learn what others added to it, and return what was run by now."""
+    counts = {reader.name: (reader.runs, reader.refused, reader.seconds) for reader in readers}
+    now = pd.DataFrame.from_dict(counts, orient="index", columns=["runs", "refused", "cpu_s"])
+    with file.open("a+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        table = pd.read_csv(stream, index_col="reader") if file.stat().st_size else 0 * now
+        table = table.add(now if own is None else now - own, fill_value=0)
+        table = table.astype({"runs": int, "refused": int}).round({"cpu_s": 3})
+        stream.truncate(0)
+        table.to_csv(stream, index_label="reader")
+    for reader in readers:
+        reader.earlier = table.at[reader.name, "runs"] - reader.runs
+        if own is None and reader.earlier:  # other damage than the same seed's first call
+            reader.chance.seed(f"{reader.seed} {reader.earlier}")
+    return now
+
+
 def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -89,12 +110,13 @@ def _too_slow(*_: object) -> None:
     raise TimeoutError(f"more than {SLOWEST_S} s")
 
 
-def main(runs: int = 200, seed: int = 1, minutes: float = float("inf")) -> int:
+def main(runs: str = "200", seed: str = "1", minutes: str = "inf", totals: str = "") -> int:
     """Return how many readers failed."""
+    most, file, own = int(runs), Path(totals) if totals else None, None
     warnings.simplefilter("ignore")
     logging.disable()
     signal.signal(signal.SIGPROF, _too_slow)
-    end, stopped = time.monotonic() + 60 * minutes, []
+    end, stopped = time.monotonic() + 60 * float(minutes), []
     for number in (signal.SIGINT, signal.SIGTERM):  # no exception: a reader's run would take it for its own
         signal.signal(number, lambda number, _: stopped.append(number))
     with tempfile.TemporaryDirectory() as scratch:
@@ -102,14 +124,15 @@ def main(runs: int = 200, seed: int = 1, minutes: float = float("inf")) -> int:
         # Far more than is allowed, so that a reader that takes it fails, and not the machine.
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + 8 * MOST_BYTES, resource.RLIM_INFINITY))
-        while any(reader.runs < runs and not reader.failed for reader in readers):
-            for reader in readers:
-                if stopped or time.monotonic() > end:
-                    break
-                reader.run(runs)
-            else:
-                continue
-            break
+        while waiting := [one for one in readers if one.earlier + one.runs < most and not one.failed]:
+            own = share(readers, file, own) if file else None
+            for reader in waiting:
+                if not stopped and time.monotonic() < end:
+                    reader.run(most)
+            if stopped or time.monotonic() > end:
+                break
+        if file:
+            share(readers, file, own)
     for reader in readers:
         each = 1e3 * reader.seconds / max(reader.runs, 1)
         print(f"{reader.name}: {reader.runs:,} runs, {reader.refused:,} refused, {each:.2f} ms each")
@@ -118,4 +141,4 @@ def main(runs: int = 200, seed: int = 1, minutes: float = float("inf")) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(*(int(text) for text in sys.argv[1:])), 1))
+    sys.exit(min(main(*sys.argv[1:]), 1))
