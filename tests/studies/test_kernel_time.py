@@ -246,6 +246,14 @@ def test_a_single_impossible_time_is_refused(made_up):
         result(folder, CASE)
 
 
+def test_a_rate_of_almost_nothing_is_refused(tmp_path):
+    """Its time is infinite (found by fuzzing)."""
+    rows = ["4096, 32, 1e-320", *(f"4096, {2**n}, 19.6" for n in range(6, 14))]
+    (tmp_path / "softmax.csv").write_text("\n".join(rows))
+    with pytest.raises(InputError, match="a time of inf s is more than an hour; remove the row"):
+        result(tmp_path, {"throughput": {"softmax": "softmax.csv"}, "gpu": "a100-sxm-80gb"})
+
+
 def test_few_shapes_are_judged_without_a_fit(made_up):
     folder, measured, _ = made_up
     measured.head(12).to_csv(folder / "gemm.csv", index=False)

@@ -10,7 +10,7 @@ import pandas as pd
 from gpuledger.errors import InputError, unreadable
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers.gpus import Gpu
-from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
+from gpuledger.readers.kernel_tables.measured_table import MOST_S, MeasuredTable
 
 #: Bytes of an operand's element and of a result's.
 ELEMENT_BYTES = {
@@ -150,7 +150,8 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
     ------
     InputError
         When the median of measured over least possible time (the roofline's, but `LEAST_S`) is below 0.7, or that over
-        the roofline's and `SLOW_LAUNCH_S` beyond 100; or when a single time is a hundred times shorter than possible.
+        the roofline's and `SLOW_LAUNCH_S` beyond 100; or when a single time is a hundred times shorter than possible,
+        or longer than `MOST_S`.
     """
     measured_s, least_s = np.asarray(measured_s), np.maximum(roofline_s, LEAST_S)
     shorter = float(np.median(measured_s / least_s))
@@ -167,6 +168,8 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
         time_s = measured_s[impossible].min()
         problem = f"a time of {time_s:.3g} s is less than a hundredth of what the data sheet of {gpu.name} allows"
         raise InputError(file, case.place, problem, "remove the row")
+    if (time_s := measured_s.max()) > MOST_S:
+        raise InputError(file, case.place, f"a time of {time_s:.3g} s is more than an hour", "remove the row")
 
 
 def _read_bare(path: Path, width: int) -> list[list[str]]:
