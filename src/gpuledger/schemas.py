@@ -147,7 +147,10 @@ def check(value: Any, schema: Mapping, file: str | Path, at: str = "") -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    error = best_match(Draft202012Validator(schema).iter_errors(value))
+    try:
+        error = best_match(Draft202012Validator(schema).iter_errors(value))
+    except Exception as met:
+        raise InputError(file, f"key {at}" if at else "", *_explain_schema(schema, met)) from None
     if error is not None:
         # Of alternative sets of keys, report on the one the user meant; best_match goes by depth.
         root = error
@@ -158,6 +161,16 @@ def check(value: Any, schema: Mapping, file: str | Path, at: str = "") -> None:
         place = ".".join(path + [str(part) for part in error.absolute_path])
         problem, remedy = _explain(error)
         raise InputError(file, f"key {place}" if place else "", problem, remedy)
+
+
+def _explain_schema(schema: Mapping, met: Exception) -> tuple[str, str]:
+    """Say what is wrong with a schema that cannot be applied: of a study, perhaps one that is being written."""
+    from jsonschema import Draft202012Validator
+
+    error = next(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema), None)
+    place = ".".join(map(str, error.absolute_path)) if error else ""
+    problem = f"its schema is wrong at '{place}' ({error.message})" if error else f"its schema is wrong ({met})"
+    return problem, "correct the schema in study.yaml"
 
 
 def _sets_of_keys(error: ValidationError) -> list[Mapping]:

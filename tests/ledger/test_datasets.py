@@ -3,6 +3,7 @@
 import pytest
 from own_cases import refused
 
+from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import datasets
 from gpuledger.ledger.datasets import Dataset, Repository
@@ -163,3 +164,20 @@ def test_every_published_file_has_its_source(root):
 def test_repository_names_the_nearest_dataset(root):
     with pytest.raises(InputError, match="no dataset 'publisht'; did you mean 'published'"):
         Repository.find(root).dataset("publisht")
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"pattern": "("}, r"is wrong \(missing \), unterminated subpattern"),
+        ({"$ref": "#/nowhere"}, r"is wrong \(PointerToNowhere"),
+        ({"type": "strin"}, r"is wrong at 'properties\.a\.type' \('strin' is not valid"),
+        ({"allOf": [{"$ref": "#/properties/a"}]}, r"is wrong \(maximum recursion depth"),
+        (5, r"is wrong at 'properties\.a' \(5 is not of type"),
+    ],
+)
+def test_a_wrong_schema_of_a_study_is_one_line(wrong, message):
+    with pytest.raises(
+        InputError, match=f"^d.yaml, key studies.s.c: its schema {message}.*; correct the schema in stu"
+    ):
+        schemas.check({"a": "x"}, {"type": "object", "properties": {"a": wrong}}, "d.yaml", "studies.s.c")
