@@ -42,7 +42,7 @@ _NO_OBJECTIVE = "no cost is asked for", "add --slo ttft=1s,tpot=30ms"
 @counts("--pp", default="1", show_default=True, help="Pipeline stages.")
 @counts("--ep", default="1", show_default=True, help="Expert parallelism.")
 @counts("--dp", help="Replicas of all but the experts, which all GPUs share.  [default: as many as --ep takes]")
-@count("--gpus", "most_gpus", help="With --slo, instead of --tp and --ep: every split over up to so many GPUs.")
+@count("--gpus", "most_gpus", help="With --slo, instead of --tp, --ep and --dp: every split over up to so many GPUs.")
 @counts("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
 @count("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
 @count_or_zero("--images", help="Images in every prompt, beside --input; 0: as loaded for text alone.")
@@ -170,11 +170,12 @@ def predict(
         report(deployments, parts, as_json)
 
 
-def _splits(most: int, experts: bool) -> list[tuple[int, int, int]]:
-    """Return every degree of tensor and expert parallelism in powers of two that takes at most so many GPUs."""
+def _splits(most: int, experts: bool) -> list[tuple[int, int, int, int]]:
+    """Return every split in powers of two that takes at most so many GPUs, without pipeline stages."""
     powers = [2**exponent for exponent in range(most.bit_length())]
-    pairs = itertools.product(powers, powers if experts else [1])
-    return [(tensor, 1, expert) for tensor, expert in pairs if max(tensor, expert) <= most]
+    shared = powers if experts else [1]
+    splits = itertools.product(powers, [1], shared, shared)
+    return [split for split in splits if split[2] <= split[0] * split[3] <= most]
 
 
 def _images(each: int | None, size: str) -> Images | None:

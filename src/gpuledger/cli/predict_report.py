@@ -20,7 +20,7 @@ COLUMNS = (
     *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
     *("communication_percent", "judged_percent", "kernel_error_percent", "served_tpot_s", "served_tokens_per_s"),
 )
-SPLIT = ("tensor", "pipeline", "expert", "replicas")
+SPLIT = {"tensor": "TP", "pipeline": "PP", "expert": "EP", "replicas": "DP"}
 #: Columns of a list of deployments, what they hold, and a factor on it.
 _OBJECTIVE = (
     ("TTFT (ms)", "ttft_s", 1e3),
@@ -160,8 +160,9 @@ def report_objective(
         print_json([row | {"notes": said[tuple(row[name] for name in ("gpu", *SPLIT))]} for row in rows])
     elif not table.empty:
         shown = {"GPU": table["gpu"]}
-        for title, name in {"TP": "tensor", "PP": "pipeline", "EP": "expert", "GPUs": "gpus", "batch": "batch"}.items():
-            shown[title] = [f"{value:,}" for value in table[name]]
+        for name, title in {**SPLIT, "gpus": "GPUs", "batch": "batch"}.items():
+            if name not in SPLIT or (table[name] > 1).any():
+                shown[title] = [f"{value:,}" for value in table[name]]
         for title, name, factor in _OBJECTIVE:
             if table[name].notna().any():
                 shown[title] = [three_digits(value * factor) for value in table[name]]
