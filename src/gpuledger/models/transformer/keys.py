@@ -35,7 +35,7 @@ NEUTRAL = frozenset(
 NEUTRAL_STARTS = ("_", "rope_", "unsloth", "transformers")
 NEUTRAL_ENDS = ("_token_id", "_token_ids", "_token_index", "_loss_coef", "_loss_alpha")
 _REQUIRED = object()
-MAX_WIDTH, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_EXPERTS = 2**20, 2**14, 10_000, 2**26, 2**16
+MAX_WIDTH, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_EXPERTS = 2**20, 2**14, 10_000, 2**26, 2**12
 MAX_POSITIONS, MAX_NUMBER = 2**31, 1e30
 
 
