@@ -153,7 +153,7 @@ def test_fused_is_the_default_with_the_kernels_that_it_had():
     rows = training_kernels(TrainingRun(LLAMA, GPU, 4096, 2, 1, 1, True, "bf16", "fp32"))
     purposes = rows.groupby("purpose")
     assert purposes["count"].sum().to_dict() == {
-        **{"GEMM": 259, "attention": 48, "elementwise": 438, "loss": 2, "update": 1, "weights": 50}
+        **{"GEMM": 259, "attention": 48, "elementwise": 438, "loss": 2, "update": 590, "weights": 50}
     }
     moved = ((rows["read_bytes"] + rows["write_bytes"]) * rows["count"]).groupby(rows["purpose"]).sum()
     # Of the version before there was another implementation.
@@ -161,6 +161,19 @@ def test_fused_is_the_default_with_the_kernels_that_it_had():
         **{"GEMM": 51076136960, "attention": 10737418240, "elementwise": 70693027840, "loss": 6304038912},
         **{"update": 113694924800, "weights": 37970038784},
     }
+
+
+def test_the_update_takes_lists_of_tensors_a_launch_at_a_time():
+    for gpus, launches in ((1, 59), (8, 8)):  # of 20,971,520 of 1,235,814,400 parameters
+        update = training_kernels(TrainingRun(LLAMA, GPU, 4096, 2, gpus=gpus))
+        update = update[update["purpose"] == "update"].set_index("kernel")
+        assert update.groupby("kernel")["count"].sum().to_dict() == {
+            **{f"_foreach_{name}_": launches for name in ("add", "addcdiv", "addcmul", "div", "lerp")},
+            **{"_foreach_mul_": 3 * launches, "_foreach_norm": launches, "_foreach_sqrt": launches},
+        }
+        shard = 4 * LLAMA.parameters / gpus
+        assert update.loc["_foreach_addcdiv_", "read_bytes"] * launches == 3 * shard
+        assert update.loc["_foreach_addcdiv_", "write_bytes"] * launches == shard
 
 
 def test_a_layer_norm_is_a_kernel_of_its_own():

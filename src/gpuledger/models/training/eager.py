@@ -11,11 +11,13 @@ a, a/2, f   angles of the rotation (a head's for each position), half of them, a
 g           values of the feed-forward block
 y, y2       logits, and what the softmax reads again where a row is longer than an SM's shared memory
 m           values of a matrix of parameters
+s           parameters of this GPU's share
 ==========  =====================================================================================================
 
 Formats: ``h``, 16 bits; ``w``, 32 bits; ``i``, 64-bit integers; ``s``, that of the residual stream and of the
-parameters: ``w`` under autocast, else ``h``. A ``cast`` between equal formats launches nothing, so that one table is
-for both. ``!`` marks what autograd keeps for the backward pass. Scalars are too few to count.
+parameters: ``w`` under autocast, else ``h``; ``v``, that of the optimizer's state. A ``cast`` between equal formats
+launches nothing, so that one table is for both. ``!`` marks what autograd keeps for the backward pass. Scalars are too
+few to count.
 
 ``~`` marks operators that load and store values one by one: PyTorch vectorises only where all operands lie alike in
 memory, not where one is broadcast, transposed or half of each row. Nor does it where their types differ, but for casts
@@ -27,7 +29,7 @@ activations, so that every projection casts its own input; nothing is in place b
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import isnan
+from math import ceil, isnan
 from typing import NamedTuple
 
 from gpuledger.models.training.run import VALUE, TrainingRun
@@ -37,6 +39,9 @@ from gpuledger.models.transformer.model import Layers
 MEMORY_COPY = "memory_copy"
 #: Bytes that an elementwise operator's index reaches in one launch; with more it is halved (PyTorch's TensorIterator).
 INDEXED_BYTES = 2**31 - 1
+#: Values that an operator over a list of tensors takes in one launch: 320 blocks of 65,536 (PyTorch's
+#: ``MultiTensorApply.cuh``).
+LISTED_VALUES = 320 * 65536
 #: Operators that are not split, whatever their size.
 _WHOLE = frozenset({"log_softmax_forward", "log_softmax_gradient", "nll_loss", "nll_loss_gradient", MEMORY_COPY})
 _CAST = "cast"
@@ -196,6 +201,19 @@ _BACKWARD = {
     "table": "fill_: -> m.s",
 }
 
+#: Clipping, and AdamW without a fused kernel: over lists of all tensors.
+_UPDATE = """
+    _foreach_norm: s.v ->
+    2 _foreach_mul_: s.v -> s.v
+    _foreach_lerp_: s.v s.v -> s.v
+    _foreach_mul_: s.v -> s.v
+    _foreach_addcmul_: s.v s.v -> s.v
+    _foreach_sqrt: s.v -> s.v
+    _foreach_div_: s.v -> s.v
+    _foreach_add_: s.v -> s.v
+    _foreach_addcdiv_: s.v s.v s.v -> s.v
+"""
+
 #: The gradients of what several projections read, and of a matrix that is used twice, are added up.
 _SUM = {"input": "add_: x.s x.s -> x.s", "weights": "add_: m.s m.s -> m.s"}
 #: What attention keeps: its inputs, its result, and the logarithm of each row's sum.
@@ -248,7 +266,7 @@ def _operations(text: str) -> tuple[Operation, ...]:
 FORWARD, BACKWARD, SUM = (
     {name: _operations(text) for name, text in table.items()} for table in (_FORWARD, _BACKWARD, _SUM)
 )
-ATTENTION = _operations(_ATTENTION)
+ATTENTION, UPDATE = _operations(_ATTENTION), _operations(_UPDATE)
 
 
 def forward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
@@ -305,6 +323,11 @@ def table_gradient(run: TrainingRun) -> Iterator[dict]:
     yield from _rows(operations, {"m": run.model.vocab * run.model.hidden}, run, "weights")
 
 
+def update(run: TrainingRun) -> Iterator[dict]:
+    """Yield the operators of clipping and of AdamW, in any implementation."""
+    return _rows(UPDATE, {"s": ceil(run.model.parameters / run.gpus)}, run, "update")
+
+
 def kept_bytes(run: TrainingRun, group: Layers) -> int:
     """Return what a layer keeps for its backward pass, if nothing is computed again."""
     sizes, attention, ffn = _extents(run, group), group.attention, group.ffn
@@ -350,7 +373,12 @@ def _extents(run: TrainingRun, group: Layers | None) -> dict[str, int]:
 
 
 def _bytes(operand: Operand, sizes: Mapping[str, int], run: TrainingRun) -> int:
-    return sizes[operand.extent] * _VALUE_BYTES.get(operand.format, run.stream_bytes)
+    return sizes[operand.extent] * _value_bytes(operand, run)
+
+
+def _value_bytes(operand: Operand, run: TrainingRun) -> int:
+    own = {"s": run.stream_bytes, "v": run.state_value_bytes}
+    return (_VALUE_BYTES | own)[operand.format]
 
 
 def _rows(
@@ -362,9 +390,11 @@ def _rows(
         if operation.operator == _CAST and read[0] == write[0]:
             continue
         launches = 1
-        while operation.operator not in _WHOLE and max([*read, *write], default=0) > INDEXED_BYTES * launches:
+        if purpose == "update":
+            launches = ceil(values / LISTED_VALUES)
+        while launches * INDEXED_BYTES < max([*read, *write], default=0) and operation.operator not in _WHOLE:
             launches *= 2
-        widths = {_VALUE_BYTES.get(operand.format, run.stream_bytes) for operand in (*operation.read, *operation.write)}
+        widths = {_value_bytes(operand, run) for operand in (*operation.read, *operation.write)}
         narrowed = operation.operator == _CAST and read[0] > write[0]
         by_value = operation.by_value or (operation.operator in _TYPED and len(widths) > 1 and not narrowed)
         yield {

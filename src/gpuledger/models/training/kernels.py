@@ -39,9 +39,6 @@ PARTS = ("forward", "recompute", "backward", "update")
 CLASSES = ("GEMM", "attention", "elementwise", "weights", "loss", "update")
 #: Units of parameters that are gathered together: what is outside layers, and each layer (by its kind, from 0).
 OUTER, HEAD = -1, -2
-#: Accesses to a 32-bit value for each parameter of the GPU in an update without fused kernels: 3 for clipping (norm,
-#: scale), 5 for each of the two moments, 6 for the denominator, 4 for the parameter; and how many of them are writes.
-UPDATE_ACCESSES, UPDATE_WRITES = 23, 9
 #: Operations that a serving engine has and training has not.
 _DROPPED = ("kv_write",)
 _UNFUSED = ("qkv", "gate_up", "attention")
@@ -90,10 +87,7 @@ def _step(run: TrainingRun) -> Iterator[dict]:
             yield back | place | {"part": "backward"}
     yield from _loss(run)
     yield from _weights(run)
-    shard = run.model.parameters / run.gpus
-    value = run.state_value_bytes
-    read, write = shard * value * (UPDATE_ACCESSES - UPDATE_WRITES), shard * value * UPDATE_WRITES
-    yield _moved("adamw", "update", shard, 1, read, write) | {"unit": OUTER, "part": "update", "count": 1}
+    yield from (operator | {"unit": OUTER, "part": "update"} for operator in eager.update(run))
 
 
 def _moved(kernel: str, purpose: str, m: float, n: float, read: float, write: float) -> dict:
