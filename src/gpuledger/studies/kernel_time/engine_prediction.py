@@ -10,6 +10,7 @@ import pandas as pd
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.attention_kinds import ATTENTION
 from gpuledger.studies.kernel_time.kind import FittedKernel, Kind
 from gpuledger.studies.kernel_time.layer_kinds import LAYERS
@@ -24,6 +25,11 @@ KINDS: Mapping[str, Kind] = {**ATTENTION, **LAYERS}
 def kind_of(operator: str) -> Kind:
     """Return the kind of kernel that an operator is."""
     return KINDS.get(operator, KINDS["collective"])
+
+
+def kind_names(operators: pd.Series) -> pd.Series:
+    """Return the name of the kind of each operator."""
+    return by_value(operators, lambda names: names.map(lambda name: kind_of(name).name))
 
 
 def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:

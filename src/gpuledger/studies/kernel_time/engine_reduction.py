@@ -95,7 +95,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     words: dict[str, list[str]] = {}
     too_few = []
     # A kernel's name may stand for kernels of several kinds, such as attention forward and backward.
-    kinds = frame["operator"].map(lambda operator: engine_prediction.kind_of(operator).name)
+    kinds = engine_prediction.kind_names(frame["operator"])
     several = kinds.groupby(frame["kernel"]).nunique().max() > 1
     for (kernel, precision, group, name), rows in frame.groupby(["kernel", "precision", "group", kinds], sort=True):
         kind = engine_prediction.kind_of(rows["operator"].iloc[0])

@@ -121,7 +121,7 @@ def kernels_of(case: Case, path: Path, pattern: str) -> Iterator[Measured]:
         frame = pd.concat([frame, load_table(frame)], axis=1)
     kinds = pd.Series("gemm", frame.index)
     if not gemms:
-        kinds = frame["operator"].map(lambda operator: engine_prediction.kind_of(operator).name)
+        kinds = engine_prediction.kind_names(frame["operator"])
     for (kernel, precision, _), rows in frame.groupby(["kernel", "precision", kinds], sort=True):
         spec = None if gemms else engine_prediction.kind_of(rows["operator"].iloc[0])
         sizes = ("m", "n", "k") if gemms else spec.sizes
