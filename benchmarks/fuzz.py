@@ -2,13 +2,14 @@
 
 Bits flip and parts are lost anywhere; in texts, and in what binary files hold, values are also exchanged for others.
 
-    python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES] [TOTALS]
+    python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES] [TOTALS] [PATTERN]
 
 `make fuzz` calls it. Readers take turns of one CPU second, so that a call that ends after some minutes has spent the
 same on each; Ctrl-C or SIGTERM ends it like the last minute. A run may take 2 CPU seconds and raise peak memory by
 1 GiB. The first failure of a reader is printed with the file that caused it, and the exit status is 1.
 
 With the table TOTALS, runs are added to those of earlier calls, and calls with other seeds may add to it meanwhile.
+With PATTERN, only readers run whose names it finds.
 """
 
 import fcntl
@@ -110,7 +111,7 @@ def _too_slow(*_: object) -> None:
     raise TimeoutError(f"more than {SLOWEST_S} s")
 
 
-def main(runs: str = "200", seed: str = "1", minutes: str = "inf", totals: str = "") -> int:
+def main(runs: str = "200", seed: str = "1", minutes: str = "inf", totals: str = "", pattern: str = "") -> int:
     """Return how many readers failed."""
     most, file, own = int(runs), Path(totals) if totals else None, None
     warnings.simplefilter("ignore")
@@ -121,6 +122,7 @@ def main(runs: str = "200", seed: str = "1", minutes: str = "inf", totals: str =
         signal.signal(number, lambda number, _: stopped.append(number))
     with tempfile.TemporaryDirectory() as scratch:
         readers = [Reader(Path(scratch), seed, *entry) for entry in list(corpus(Path(scratch)))]
+        readers = [reader for reader in readers if re.search(pattern, reader.name)]
         # Far more than is allowed, so that a reader that takes it fails, and not the machine.
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + 8 * MOST_BYTES, resource.RLIM_INFINITY))
