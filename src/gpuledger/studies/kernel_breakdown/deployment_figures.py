@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from scipy.optimize import isotonic_regression
 
 from gpuledger.ledger import figures
 from gpuledger.models.deployment import RESERVE, Deployment, Objective, memory_of
@@ -109,14 +110,8 @@ def _draw_pass(
 def keep_apart(middles: np.ndarray, halves: np.ndarray) -> np.ndarray:
     """Return where labels of half widths `halves`, from 0 to 116, do not overlap, each as near its middle as may be."""
     offsets = np.cumsum(np.r_[0, halves[:-1] + halves[1:]])[: len(halves)]
-    # Labels that touch move as one, to the mean of where each would be (isotonic regression).
-    runs: list[np.ndarray] = []
-    for place in middles - offsets:
-        runs.append(np.array([place]))
-        while len(runs) > 1 and runs[-2].mean() > runs[-1].mean():
-            last = runs.pop()
-            runs[-1] = np.r_[runs[-1], last]
-    centres = offsets + np.concatenate([np.empty(0), *(np.full(len(run), run.mean()) for run in runs)])
+    # Labels that touch move as one, to the mean of where each would be.
+    centres = offsets + (isotonic_regression(middles - offsets).x if len(middles) else 0)
     for i, half in enumerate(halves):
         centres[i] = max(centres[i], half if i == 0 else centres[i - 1] + halves[i - 1] + half)
     for i in reversed(range(len(halves))):

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from scipy.ndimage import distance_transform_edt
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.label_placement import place_labels
@@ -353,10 +354,7 @@ def _cell_edges(values: pd.Index) -> np.ndarray:
 def _deepest_cell(region: np.ndarray) -> tuple[int, int]:
     """Return the cell farthest from the region's border; of several, the one nearest to the region's centre."""
     # Beyond the edge of the map nothing belongs to the region.
-    inner, outer = (np.argwhere(part) for part in (np.pad(region, 1), ~np.pad(region, 1)))
-    distance = np.hypot(*(inner[:, None] - outer[None]).transpose(2, 0, 1)).min(axis=1)
-    depth = np.zeros(region.shape)
-    depth[region] = distance
+    depth = distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
     offsets = [place - inside.mean() for place, inside in zip(np.indices(region.shape), region.nonzero(), strict=True)]
     return np.unravel_index((depth - 0.01 * np.hypot(*offsets)).argmax(), depth.shape)
 
