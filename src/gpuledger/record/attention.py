@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.record.parts import Recorded
-from gpuledger.record.profiled_launches import append_rows, duration_ns, profiled, whole_rows
+from gpuledger.record.profiled_launches import REFERENCE, append_rows, duration_ns, profiled, whole_rows
 
 LOG = logging.getLogger("gpuledger")
 TABLE = "kernel_time/attention.csv"
@@ -43,8 +43,6 @@ OLDEST_TORCH = (2, 5)
 TURNS = 3
 #: Calls between two writes of the table.
 CHUNK = 40
-#: A product of always the same size: it takes longer where the clock is lower.
-REFERENCE = (512, 4096, 4096)
 #: Names of ranges: the call's place, its turn, what it does.
 _RANGE = re.compile(r"\d+ \d (?:reference|forward|backward)")
 COLUMNS = (

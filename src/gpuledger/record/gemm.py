@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError
 from gpuledger.record.parts import Recorded
-from gpuledger.record.profiled_launches import append_rows, duration_ns, profiled, whole_rows
+from gpuledger.record.profiled_launches import REFERENCE, append_rows, duration_ns, profiled, whole_rows
 
 LOG = logging.getLogger("gpuledger")
 TABLE = "gemm_tiles/gemm.csv"
@@ -35,8 +35,6 @@ SQUARE_ROWS, SIDES = (1, 8, 64, 512, 4096), tuple(2**power for power in range(5,
 MOST_FLOP, LONG_FLOP, TURNS = 2e12, 2e11, 3
 #: Shapes between two writes of the table, and launches between two of the reference product.
 CHUNK, BETWEEN = 500, 60
-#: A product of always the same size: it takes longer where the clock is lower.
-REFERENCE = (512, 4096, 4096)
 #: By the word of a table, the operator that the profiler names; those of fp8 need compute capability 8.9.
 OPERATORS = {"bfloat16": "aten::mm", "fp8_static": "aten::_scaled_mm"}
 _TIMES = ("first_ns", "first_reduction_ns", "second_reduction_ns", "third_ns", "third_reduction_ns")
