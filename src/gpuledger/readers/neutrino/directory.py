@@ -5,6 +5,8 @@ Source: Neutrino trace format, as written by its driver: ``event.log``, ``result
 """
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,14 +34,12 @@ class Kernel:
     @cached_property
     def info(self) -> KernelInfo | None:
         """Content of ``kernel.info``; None if it is missing because the kernel could not be probed."""
-        path = self.folder / "kernel.info"
-        return read_kernel_info(path) if _there(path) else None
+        return _read(self.folder / "kernel.info", read_kernel_info)
 
     @cached_property
     def log(self) -> ProcessLog | None:
         """Content of ``process.log``; None if it is missing."""
-        path = self.folder / "process.log"
-        return read_process_log(path) if _there(path) else None
+        return _read(self.folder / "process.log", read_process_log)
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,12 @@ class TraceDirectory:
     @cached_property
     def event_log(self) -> EventLog | None:
         """Content of ``event.log``; None if it is missing."""
-        path = self.folder / "event.log"
-        return read_event_log(path) if _there(path) else None
+        return _read(self.folder / "event.log", read_event_log)
 
     @cached_property
     def probe(self) -> Probe | None:
         """Content of ``probe.toml``; None for the first release, which does not write it."""
-        path = self.folder / "probe.toml"
-        return read_probe(path) if _there(path) else None
+        return _read(self.folder / "probe.toml", read_probe)
 
     def open(self, result: str | Path, **options: Any) -> Trace:
         """Open one of `results`, with its probe and levels as the directory states them.
@@ -113,11 +111,11 @@ def open_trace_directory(folder: str | Path) -> TraceDirectory:
     )
 
 
-def _there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # its reader will report it
-        return True
+def _read(path: Path, read: Callable[[Path], Any]) -> Any:
+    with suppress(OSError):  # which the reader will report
+        if not path.exists():
+            return None
+    return read(path)
 
 
 def _time(path: Path) -> tuple[float, str]:
