@@ -100,25 +100,17 @@ def quantity_names(case: Case, table: pd.DataFrame, columns: Sequence[str]) -> l
 
 @dataclass
 class CaseResult:
-    """What a study makes of a case.
+    """What a study makes of a case."""
 
-    Attributes
-    ----------
-    data : DataFrame
-        Tidy; column names end with the unit. Of a study that says so, `StoredData` where there are many rows.
-    summary : dict
-        By quantity, ``{"value": number or text, "unit": text}``.
-    provenance : dict
-        What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study adds what the dataset
-        does not know: further ``inputs``, more about those of the dataset, and, if it predicts, ``kind``
-        (``predicted``), ``label``, ``title`` and ``source``.
-    warnings : list of str
-        What is unusual about the input, as figures and the page show it; ``warnings`` in ``provenance.json``.
-    """
-
+    #: Tidy; column names end with the unit. Of a study that says so, `StoredData` where there are many rows.
     data: pd.DataFrame | StoredData
+    #: By quantity, ``{"value": number or text, "unit": text}``.
     summary: dict[str, dict[str, Value]] = field(default_factory=dict)
+    #: What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study adds what the dataset does
+    #: not know: further ``inputs``, more about those of the dataset, and, if it predicts, ``kind`` (``predicted``),
+    #: ``label``, ``title`` and ``source``.
     provenance: dict = field(default_factory=dict)
+    #: What is unusual about the input, as figures and the page show it; ``warnings`` in ``provenance.json``.
     warnings: list[str] = field(default_factory=list)
 
     def add(self, quantity: str, value: Any, unit: str) -> None:

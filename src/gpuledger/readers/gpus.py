@@ -81,58 +81,33 @@ _PLAIN = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, in base units.
+    """One GPU, in base units."""
 
-    Attributes
-    ----------
-    name : str
-        Identifier, such as ``h100-sxm``.
-    title : str
-        Full name.
-    architecture : str
-        ``volta``, ``ampere``, ``ada``, ``hopper``, ``blackwell``, ``cdna3``, or any word in a user's table.
-    sms, lanes_per_sm : int
-        Streaming multiprocessors (compute units), and FP32 lanes per SM (0: unknown).
-    clock_hz : float
-        Boost clock.
-    memory : str
-        Kind of DRAM, such as ``HBM3`` or ``GDDR6`` (empty: unknown).
-    dram_bytes_per_s, dram_bytes, l2_bytes, shared_memory_bytes_per_sm : float
-        Bandwidth and capacity of DRAM, capacity of L2 and of an SM's shared memory (NaN: unknown).
-    flops : mapping of str to float or None
-        Dense peak of every precision of `PRECISIONS` (FLOP/s, INT8: operations/s), of matrix units if there are any.
-    link_bytes_per_s : float
-        Bandwidth to other GPUs, per direction (NVLink, Infinity Fabric, else PCIe; NaN: unknown).
-    peer_bytes_per_s : float
-        Bandwidth to any one of them, where each has links of its own (NaN: as much as to all).
-    board_power_w : float
-        NaN: unknown.
-    hypothetical : bool
-        Not an existing GPU.
-    file : Path
-        The table that describes it.
-    """
-
-    name: str
-    title: str
+    name: str  # identifier, such as ``h100-sxm``
+    title: str  # full name
+    #: ``volta``, ``ampere``, ``ada``, ``hopper``, ``blackwell``, ``cdna3``, or any word in a user's table.
     architecture: str
-    sms: int
-    lanes_per_sm: int
-    clock_hz: float
+    sms: int  # streaming multiprocessors (compute units)
+    lanes_per_sm: int  # FP32 lanes (0: unknown)
+    clock_hz: float  # boost clock
+    #: Bandwidth and capacity of DRAM, capacity of L2 and of an SM's shared memory (NaN: unknown).
     dram_bytes_per_s: float
     dram_bytes: float
     l2_bytes: float
     shared_memory_bytes_per_sm: float
+    #: Dense peak of every precision of `PRECISIONS` (FLOP/s, INT8: operations/s), of matrix units if there are any.
     flops: Mapping[str, float | None] = field(hash=False)
+    #: Bandwidth to other GPUs, per direction (NVLink, Infinity Fabric, else PCIe; NaN: unknown).
     link_bytes_per_s: float = math.nan
+    #: Bandwidth to any one of them, where each has links of its own (NaN: as much as to all).
     peer_bytes_per_s: float = math.nan
-    board_power_w: float = math.nan
-    memory: str = ""
-    hypothetical: bool = False
+    board_power_w: float = math.nan  # NaN: unknown
+    memory: str = ""  # kind of DRAM, such as ``HBM3`` or ``GDDR6`` (empty: unknown)
+    hypothetical: bool = False  # not an existing GPU
     aliases: tuple[str, ...] = ()
     source: str = ""
     note: str = ""
-    file: Path = field(default=TABLE, repr=False)
+    file: Path = field(default=TABLE, repr=False)  # the table that describes it
 
     @property
     def dram_capacity(self) -> str:

@@ -36,43 +36,23 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class KernelName:
-    """The facts that a kernel name states; ``None``: not stated.
+    """The facts that a kernel name states; ``None``: not stated."""
 
-    Attributes
-    ----------
-    name : str
-        The full name as printed, which identifies the kernel.
-    base : str
-        Function name without return type, namespaces and arguments; for a CUTLASS wrapper
-        (``cutlass::Kernel2<cutlass_80_…>``) the name of the wrapped kernel.
-    kernel_class, family : str or None
-        According to ``PATTERNS``.
-    tile_m, tile_n, tile_k : int or None
-        Tile of C per block in the library's (column-major) order, and depth of one K step.
-    slices : int
-        Slices of K within a block (``sliced1x4``: 4); 1 if there are none.
-    transpose : {"nn", "nt", "tn", "tt"} or None
-        Layouts of A and B, column-major.
-    stages : int or None
-        Stages of the shared-memory pipeline.
-    tensor_core : bool or None
-        Whether the kernel multiplies matrices on tensor cores.
-    mma : tuple of int or None
-        Shape (m, n, k) of one warp-level matrix instruction.
-    """
-
-    name: str
+    name: str  # the full name as printed, which identifies the kernel
+    #: Function name without return type, namespaces and arguments; for a CUTLASS wrapper
+    #: (``cutlass::Kernel2<cutlass_80_…>``) the name of the wrapped kernel.
     base: str
-    kernel_class: str | None = None
+    kernel_class: str | None = None  # according to ``PATTERNS``, as is the family
     family: str | None = None
+    #: Tile of C per block in the library's (column-major) order, and depth of one K step.
     tile_m: int | None = None
     tile_n: int | None = None
     tile_k: int | None = None
-    slices: int = 1
-    transpose: str | None = None
-    stages: int | None = None
-    tensor_core: bool | None = None
-    mma: tuple[int, int, int] | None = None
+    slices: int = 1  # slices of K within a block (``sliced1x4``: 4); 1 if there are none
+    transpose: str | None = None  # layouts of A and B, column-major: nn, nt, tn or tt
+    stages: int | None = None  # stages of the shared-memory pipeline
+    tensor_core: bool | None = None  # whether the kernel multiplies matrices on tensor cores
+    mma: tuple[int, int, int] | None = None  # shape (m, n, k) of one warp-level matrix instruction
 
 
 #: Characters of a name that are searched; names of templates have some thousands.

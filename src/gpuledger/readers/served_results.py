@@ -52,54 +52,31 @@ _QUANTISED = {"fp8": "fp8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8"
 
 
 class ServedRun(NamedTuple):
-    """What one run of a benchmark says; of degrees of parallelism 0, of texts "" where it does not say it.
+    """What one run of a benchmark says; of degrees of parallelism 0, of texts "" where it does not say it."""
 
-    Attributes
-    ----------
-    place : str
-        The file's name, and which of several runs (the line of JSON lines).
-    engine, model : str
-        ``sglang``, ``trtllm`` or ``vllm``; the model as the server was asked for it.
-    input_tokens, output_tokens : int
-        Of a request, in the mean.
-    prompts : int
-        Completed requests.
-    in_flight : int
-        Requests at a time: the benchmark's limit, or, where requests arrive at a finite rate, by Little's law from
-        their measured times; 0 if there is no limit.
-    ttft_s, tpot_s : float
-        Median time to the first token (NaN: not measured) and per output token; the mean where no median is given.
-    tensor, pipeline, replicas, expert : int
-        Degrees of parallelism. Replicas of the attention share the requests, and the experts if there are any.
-    copies : int
-        Servers of their own that share the requests.
-    quantised, cache : str
-        ``fp8`` or ``nvfp4`` where the server was told to quantise (``fp4``: which one is not said), ``fp8`` for such a
-        cache.
-    speculative : bool
-        Whether tokens were drafted.
-    gpu : str
-        As InferenceX names it; the other programs do not know it.
-    """
-
-    place: str
-    engine: str
-    model: str
+    place: str  # the file's name, and which of several runs (the line of JSON lines)
+    engine: str  # ``sglang``, ``trtllm`` or ``vllm``
+    model: str  # as the server was asked for it
+    #: Of a request, in the mean.
     input_tokens: int
     output_tokens: int
-    prompts: int
+    prompts: int  # completed requests
+    #: Requests at a time: the benchmark's limit, or, where requests arrive at a finite rate, by Little's law from their
+    #: measured times; 0 if there is no limit.
     in_flight: int
+    #: Median time to the first token (NaN: not measured) and per output token; the mean where no median is given.
     ttft_s: float
     tpot_s: float
+    #: Degrees of parallelism. Replicas of the attention share the requests, and the experts if there are any.
     tensor: int
     pipeline: int
     replicas: int
     expert: int
-    copies: int
-    quantised: str
-    cache: str
-    speculative: bool
-    gpu: str
+    copies: int  # servers of their own that share the requests
+    quantised: str  # ``fp8`` or ``nvfp4`` where the server was told to quantise (``fp4``: which one is not said)
+    cache: str  # ``fp8`` for such a cache
+    speculative: bool  # whether tokens were drafted
+    gpu: str  # as InferenceX names it; the other programs do not know it
 
 
 def read_served(path: Path) -> list[ServedRun]:

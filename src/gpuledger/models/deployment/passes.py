@@ -34,39 +34,23 @@ HOST = "host"
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model on GPUs and the requests that it serves.
-
-    Attributes
-    ----------
-    input_tokens, output_tokens : int
-        Of every request; the tokens of its images count among the input.
-    images : Images or None
-        Of every prompt, encoded before it. Of a prefix cache's tokens, none are theirs.
-    precision : Precision or None
-        None: that of the checkpoint.
-    engine : str
-        See :func:`gpuledger.models.time_model.step.predict`.
-    cached_tokens : int
-        Tokens at the beginning of every prompt that a prefix cache already holds.
-    expert_load : float or str
-        See :func:`gpuledger.models.transformer.kernels`.
-    host_s : float
-        Time that the host takes for a launch (s): without CUDA graphs a pass takes at least that for each of its
-        launches. 0: CUDA graphs, the host is never late.
-    """
+    """A model on GPUs and the requests that it serves."""
 
     model: Model
     gpu: Gpu
+    #: Of every request; the tokens of its images count among the input.
     input_tokens: int
     output_tokens: int
     parallel: Parallel = field(default_factory=Parallel)
-    precision: Precision | None = None
-    engine: str = ""
-    cached_tokens: int = 0
+    precision: Precision | None = None  # None: that of the checkpoint
+    engine: str = ""  # see :func:`gpuledger.models.time_model.step.predict`
+    cached_tokens: int = 0  # tokens at the beginning of every prompt that a prefix cache already holds
     speculation: Speculation | None = None
-    expert_load: float | str = 0.0
+    expert_load: float | str = 0.0  # see :func:`gpuledger.models.transformer.kernels`
+    #: Time that the host takes for a launch (s): without CUDA graphs a pass takes at least that for each of its
+    #: launches. 0: CUDA graphs, the host is never late.
     host_s: float = 0.0
-    images: Images | None = None
+    images: Images | None = None  # Of every prompt, encoded before it. Of a prefix cache's tokens, none are theirs.
 
     def __post_init__(self):
         longest, total = self.model.max_positions, self.input_tokens + self.output_tokens

@@ -16,21 +16,11 @@ DRAFT = "draft_"
 
 @dataclass(frozen=True)
 class Speculation:
-    """Tokens drafted before each step, one after the other, and how many of them are kept.
+    """Tokens drafted before each step, one after the other, and how many of them are kept."""
 
-    Attributes
-    ----------
-    draft : Model
-        :meth:`gpuledger.models.transformer.Model.draft_layer` of the model itself, or a smaller model.
-    drafted : int
-        Tokens drafted for each request before a step, which verifies them.
-    acceptance : float
-        Probability that a drafted token is accepted if all before it were, 0 … 1.
-    """
-
-    draft: Model
-    drafted: int = 1
-    acceptance: float = 0.8
+    draft: Model  # :meth:`gpuledger.models.transformer.Model.draft_layer` of the model itself, or a smaller model
+    drafted: int = 1  # tokens drafted for each request before a step, which verifies them
+    acceptance: float = 0.8  # probability that a drafted token is accepted if all before it were, 0 … 1
 
     def __post_init__(self):
         if not 1 <= self.drafted <= MAX_DRAFTED:

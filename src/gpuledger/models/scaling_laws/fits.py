@@ -24,45 +24,25 @@ LEAST_PROBABILITY = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One series and its law.
+    """One series and its law."""
 
-    Attributes
-    ----------
-    law : str
-        One of :data:`LAWS`.
-    formula : str
-        ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``, ``not enough points``.
-    coefficients : dict of str to Fraction or float
-        Exact ones are Fractions, the others are rounded to 6 significant digits. Names by law: constant ``a``;
-        proportional ``b`` (b·n); affine ``a, b`` (a + b·n); power ``a, b`` (a·n^b); nlogn ``b`` (b·n·log2 n),
-        optionally ``a`` (+ a); quadratic ``c``, optionally ``a, b`` (a + b·n + c·n²); saturating ``a, b``: a·n/(n + b)
-        and other forms, see the formula; knee ``a, b, c, d, knee``: a + b·n up to the knee, c + d·n beyond;
-        staircase ``a, tile``, optionally ``b`` (a·ceil(n/tile) + b).
-    points : int
-        Distinct sizes.
-    error_percent : float
-        SMAPE of the law at the points it was fitted to, %: the mean of 200·|law − value|/(|law| + |value|).
-    exact : bool
-        All points satisfy the law with Fractions as coefficients, at least two more than it needs.
-    domain : tuple of float
-        Lowest and highest size.
-    knee : float or None
-        Where the slope changes, if the law is a knee.
-    form : str
-        Which form of the law, see :mod:`gpuledger.models.scaling_laws.families`.
-    mixture : tuple of Candidate
-        The laws that are compatible with the data, most probable first; empty if the law is exact or undetermined.
-    """
-
-    law: str
-    formula: str
-    points: int
+    law: str  # one of :data:`LAWS`
+    formula: str  # ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``, ``not enough points``
+    points: int  # distinct sizes
+    #: SMAPE of the law at the points it was fitted to, %: the mean of 200·|law − value|/(|law| + |value|).
     error_percent: float
-    domain: tuple[float, float]
+    domain: tuple[float, float]  # lowest and highest size
+    #: Exact ones are Fractions, the others are rounded to 6 significant digits. Names by law: constant ``a``;
+    #: proportional ``b`` (b·n); affine ``a, b`` (a + b·n); power ``a, b`` (a·n^b); nlogn ``b`` (b·n·log2 n), optionally
+    #: ``a`` (+ a); quadratic ``c``, optionally ``a, b`` (a + b·n + c·n²); saturating ``a, b``: a·n/(n + b) and other
+    #: forms, see the formula; knee ``a, b, c, d, knee``: a + b·n up to the knee, c + d·n beyond; staircase ``a, tile``,
+    #: optionally ``b`` (a·ceil(n/tile) + b).
     coefficients: dict[str, Number] = field(default_factory=dict)
-    exact: bool = False
-    knee: float | None = None
+    exact: bool = False  # all points satisfy the law with Fractions as coefficients, at least two more than it needs
+    knee: float | None = None  # where the slope changes, if the law is a knee
+    #: Which form of the law, see :mod:`gpuledger.models.scaling_laws.families`.
     form: str = field(repr=False, default="")
+    #: The laws that are compatible with the data, most probable first; empty if the law is exact or undetermined.
     mixture: tuple[Candidate, ...] = field(repr=False, default=())
 
     def predict(self, x, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -43,30 +43,14 @@ TURNS = 6
 
 @dataclass(frozen=True)
 class ProductFit:
-    """A law in two variables, see :func:`fit_product`.
+    """A law in two variables, see :func:`fit_product`."""
 
-    Attributes
-    ----------
-    law : str
-        ``product`` or ``undetermined``.
-    formula : str
-        ``3·seq_len·hidden_dim/32``, ``no law fits``, ``not enough points``.
-    points : int
-        Distinct pairs of sizes.
-    error_percent, largest_error_percent : float
-        As :class:`gpuledger.models.scaling_laws.Fit` has them, and the largest error at a point (%).
-    exact : bool
-        All points satisfy the law with Fractions as coefficients.
-    surface : Surface or None
-        The law itself; None if it is undetermined.
-    """
-
-    law: str
-    formula: str
-    points: int
-    error_percent: float = np.nan
-    largest_error_percent: float = np.nan
-    surface: Surface | None = field(repr=False, default=None)
+    law: str  # ``product`` or ``undetermined``
+    formula: str  # ``3·seq_len·hidden_dim/32``, ``no law fits``, ``not enough points``
+    points: int  # distinct pairs of sizes
+    error_percent: float = np.nan  # as :class:`gpuledger.models.scaling_laws.Fit` has it
+    largest_error_percent: float = np.nan  # the largest error at a point (%)
+    surface: Surface | None = field(repr=False, default=None)  # the law itself; None if it is undetermined
 
     @property
     def exact(self) -> bool:

@@ -22,41 +22,26 @@ class CollectiveConstants:
 
     The first is for short messages (NCCL's LL; in engines one shot, every GPU reading all of the others' data), the
     second for middling ones (LL128; two shots, reduce-scatter and all-gather), the third for long ones.
-
-    Attributes
-    ----------
-    short_s, middle_s, long_s : float
-        Latency of each protocol (s).
-    short_share, middle_share, long_share : float
-        Share of the link's data sheet bandwidth (one direction) that each reaches.
-    hop_s : float
-        Added latency per doubling of the GPUs: once, twice, four times by protocol (s).
-    doubling : float
-        Factor on the bandwidth for each doubling of the GPUs from two to eight: 1 to 1.5 through NVLink's switches,
-        0.2 to 0.8 on a tree of PCIe switches, whose upper links they share.
-    own_bytes : float
-        Longest message of an engine's own kernels, the first two protocols; longer ones are left to the third, its
-        library's. 0: always the fastest of three.
-    pattern : str
-        Of the first protocol: ``ring``, or ``one shot`` (everything to everybody).
-    host_s : float
-        What the host takes to call an engine's kernel without a graph, which does not wait for it (s); 0: nothing.
-    source : str
-        What they were fitted to.
     """
 
+    #: Latency of each protocol (s), and the share of the link's data sheet bandwidth (one direction) that it reaches.
     short_s: float
     short_share: float
     middle_s: float
     middle_share: float
     long_s: float
     long_share: float
-    hop_s: float
+    hop_s: float  # added latency per doubling of the GPUs: once, twice, four times by protocol (s)
+    #: Factor on the bandwidth for each doubling of the GPUs from two to eight: 1 to 1.5 through NVLink's switches, 0.2
+    #: to 0.8 on a tree of PCIe switches, whose upper links they share.
     doubling: float = 1.0
+    #: Longest message of an engine's own kernels, the first two protocols; longer ones are left to the third, its
+    #: library's. 0: always the fastest of three.
     own_bytes: float = 0.0
-    pattern: str = "ring"
+    pattern: str = "ring"  # of the first protocol: ``ring``, or ``one shot`` (everything to everybody)
+    #: What the host takes to call an engine's kernel without a graph, which does not wait for it (s); 0: nothing.
     host_s: float = 0.0
-    source: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 START = CollectiveConstants(3e-6, 0.1, 8e-6, 0.4, 2e-5, 0.8, 1e-6)

@@ -55,17 +55,10 @@ class Whole(NamedTuple):
     """Which products of a free choice leave k whole, however few blocks that makes; by default none.
 
     All have several rows, k below `LONG`, and no batch.
-
-    Attributes
-    ----------
-    few : float
-        Those of fewer multiplications than this.
-    narrow : float
-        Those of up to so many rows or columns, and of more than 16 times this number of the other.
     """
 
-    few: float = 0.0
-    narrow: float = 0.0
+    few: float = 0.0  # those of fewer multiplications than this
+    narrow: float = 0.0  # those of up to so many rows or columns, and of more than 16 times this number of the other
 
 
 #: By what kernels are compiled for.

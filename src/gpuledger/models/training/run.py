@@ -24,40 +24,23 @@ STATE_VALUES = 4
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One step of training, on every GPU the same.
+    """One step of training, on every GPU the same."""
 
-    Attributes
-    ----------
-    model : Model
-        A dense transformer with full attention.
-    sequence, micro_batch, accumulation : int
-        Tokens of a sequence, sequences of a pass on each GPU, and passes of a step.
-    gpus : int
-        Each has the same share of parameters, gradients and optimiser state (fully sharded data parallelism).
-    recompute : bool
-        Layers keep only their input for the backward pass and compute the rest again.
-    precision : str
-        One of `PRECISIONS`: of the products of layers; attention and the LM head are in bf16.
-    gathered : str
-        One of `GATHERED`. ``fp32``: parameters travel in 32 bits and are rounded to bf16 before each product, and the
-        residual stream is in 32 bits, as under autocast. ``bf16``: all of these are in bf16.
-    network_bytes_per_s : float
-        Bandwidth between nodes of a node, per direction.
-    implementation : str
-        One of `IMPLEMENTATIONS`. The state is in 32 bits; only of ``transformers`` on one GPU, where nothing is
-        gathered, is all of it in the format `gathered`, because PyTorch's optimizers keep moments as the parameters.
-    """
-
-    model: Model
+    model: Model  # a dense transformer with full attention
     gpu: Gpu
-    sequence: int
-    micro_batch: int
-    accumulation: int = 1
+    sequence: int  # tokens of a sequence
+    micro_batch: int  # sequences of a pass on each GPU
+    accumulation: int = 1  # passes of a step
+    #: Each has the same share of parameters, gradients and optimiser state (fully sharded data parallelism).
     gpus: int = NODE
-    recompute: bool = False
-    precision: str = "bf16"
+    recompute: bool = False  # layers keep only their input for the backward pass and compute the rest again
+    precision: str = "bf16"  # one of `PRECISIONS`: of the products of layers; attention and the LM head are in bf16
+    #: One of `GATHERED`. ``fp32``: parameters travel in 32 bits and are rounded to bf16 before each product, and the
+    #: residual stream is in 32 bits, as under autocast. ``bf16``: all of these are in bf16.
     gathered: str = "bf16"
-    network_bytes_per_s: float = 0.0
+    network_bytes_per_s: float = 0.0  # bandwidth between nodes of a node, per direction
+    #: One of `IMPLEMENTATIONS`. The state is in 32 bits; only of ``transformers`` on one GPU, where nothing is
+    #: gathered, is all of it in the format `gathered`, because PyTorch's optimizers keep moments as the parameters.
     implementation: str = "fused"
 
     def __post_init__(self):

@@ -42,27 +42,14 @@ class Linear:
 
 
 class Block:
-    """What the attention blocks of all architectures have in common.
+    """What the attention blocks of all architectures have in common."""
 
-    Attributes
-    ----------
-    window : int or None
-        Keys that a token attends to at most, itself included; None: no limit.
-    cache_width : int
-        Values per cached token of one layer.
-    side_cache_bytes : int
-        Bytes per cached token of one layer besides, whatever the format of the cache (keys of an indexer).
-    state_bytes : int
-        Bytes per request of one layer, whatever its length.
-    period : int
-        Tokens after which the growth of the cache repeats.
-    """
-
-    window: int | None = None
-    cache_width = 0
+    window: int | None = None  # keys that a token attends to at most, itself included; None: no limit
+    cache_width = 0  # values per cached token of one layer
+    #: Bytes per cached token of one layer besides, whatever the format of the cache (keys of an indexer).
     side_cache_bytes = 0
-    state_bytes = 0
-    period = 1
+    state_bytes = 0  # bytes per request of one layer, whatever its length
+    period = 1  # tokens after which the growth of the cache repeats
 
     @property
     def parts(self) -> tuple["Block", ...]:

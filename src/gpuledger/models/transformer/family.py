@@ -12,57 +12,36 @@ from gpuledger.models.transformer.keys import ConfigKeys
 class ModelFamily:
     """One architecture.
 
-    Attributes
-    ----------
-    window : callable
-        From the keys and the number of layers to the window of every layer.
-    ffn : callable
-        From the keys, the number of layers and the dense block to the feed-forward block of every layer.
-    defaults : mapping
-        Values of missing keys.
-    fixed : mapping
-        Keys of which only one value is modelled.
-    qkv_bias, out_bias, mlp_bias, post_norms : bool or str
-        Whether these projections have a bias, and blocks a norm behind them, or the key that says so.
-    attention : callable
-        From the keys, the family, the width of the residual stream and the windows to the attention of every layer.
-    single : str
-        The key that lists layers of which each is described on its own; empty: none.
-    residuals : str
-        What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3),
-        ``alternating`` (Gemma 3n), or empty.
-    per_layer : str
-        The key with the width of embeddings that every layer adds; empty: none.
-    parallel : int
-        Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
-    pairs : bool
-        ``num_layers`` counts pairs of layers (LongCat-Flash).
-    renamed : mapping
-        The architecture's own key names, and the usual ones.
-
     The other attributes are those of the classes in :mod:`gpuledger.models.transformer.model`.
     """
 
+    #: From the keys and the number of layers to the window of every layer.
     window: Callable[[ConfigKeys, int], list[int | None]]
+    #: From the keys, the number of layers and the dense block to the feed-forward block of every layer.
     ffn: Callable[[ConfigKeys, int, FeedForward], list[FeedForward | Experts]]
-    defaults: Mapping = field(default_factory=dict)
-    fixed: Mapping = field(default_factory=dict)
+    defaults: Mapping = field(default_factory=dict)  # values of missing keys
+    fixed: Mapping = field(default_factory=dict)  # keys of which only one value is modelled
+    #: Whether these projections have a bias, or the key that says so.
     qkv_bias: bool | str = "attention_bias"
     out_bias: bool | str = "attention_bias"
     mlp_bias: bool | str = False
     qk_norm: str = ""
     sinks: bool = False
-    post_norms: bool | str = False
+    post_norms: bool | str = False  # whether blocks have a norm behind them, or the key that says so
     stored_fused: bool = False
     gated: bool = True
+    #: From the keys, the family, the width of the residual stream and the windows to the attention of every layer.
     attention: Callable[..., list[Block]] = attention.grouped
-    single: str = ""
+    single: str = ""  # the key that lists layers of which each is described on its own; empty: none
+    #: What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3), ``alternating``
+    #: (Gemma 3n), or empty.
     residuals: str = ""
-    per_layer: str = ""
+    per_layer: str = ""  # the key with the width of embeddings that every layer adds; empty: none
+    #: Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
     parallel: int = 0
     positions: bool = False
     norm_bias: bool = False
     tied: bool = False
     scaled_embedding: bool = False
-    pairs: bool = False
-    renamed: Mapping = field(default_factory=dict)
+    pairs: bool = False  # ``num_layers`` counts pairs of layers (LongCat-Flash)
+    renamed: Mapping = field(default_factory=dict)  # the architecture's own key names, and the usual ones

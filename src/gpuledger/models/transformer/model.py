@@ -87,57 +87,28 @@ class Layers:
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder-only transformer, read from a config.json (:func:`gpuledger.models.transformer.read_model`).
-
-    Attributes
-    ----------
-    name, source : str
-        The model's name, and where its configuration comes from.
-    hidden, vocab : int
-        Width of the residual stream, and rows of the embedding.
-    layers : tuple of Layers
-        Kinds of layers, in the order of their first occurrence.
-    tied : bool
-        The LM head shares the embedding's weights.
-    norm_bias : bool
-        Norms are LayerNorms with a bias; otherwise RMSNorms.
-    per_layer_vocab : int
-        Rows of the embeddings that layers add, if not `vocab`; else 0.
-    positions : int
-        Number of learned position embeddings; 0: none.
-    max_positions : int or None
-        The longest context that the model supports.
-    scaled_embedding, logit_softcap : bool
-        The embedding is multiplied by a constant; logits are capped by a tanh (Gemma).
-    precision : Precision
-        Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
-    drafts : bool
-        This is the layer of another model that drafts its next tokens (:meth:`draft_layer`).
-    vision : VisionTower or None
-        What encodes images. It does not count among the model's own parameters and weights.
-    towers : tuple of str
-        Parts for other inputs than text that the checkpoint has and this does not: ``vision``, ``audio``.
-    unread : str
-        Why the vision tower was not read; empty: it was, or there is none.
-    """
+    """A decoder-only transformer, read from a config.json (:func:`gpuledger.models.transformer.read_model`)."""
 
     name: str
-    source: str
-    hidden: int
-    vocab: int
-    layers: tuple[Layers, ...]
-    tied: bool = False
-    norm_bias: bool = False
-    per_layer_vocab: int = 0
-    positions: int = 0
-    max_positions: int | None = None
-    scaled_embedding: bool = False
-    logit_softcap: bool = False
+    source: str  # where its configuration comes from
+    hidden: int  # width of the residual stream
+    vocab: int  # rows of the embedding
+    layers: tuple[Layers, ...]  # kinds of layers, in the order of their first occurrence
+    tied: bool = False  # the LM head shares the embedding's weights
+    norm_bias: bool = False  # norms are LayerNorms with a bias; otherwise RMSNorms
+    per_layer_vocab: int = 0  # rows of the embeddings that layers add, if not `vocab`; else 0
+    positions: int = 0  # number of learned position embeddings; 0: none
+    max_positions: int | None = None  # the longest context that the model supports
+    scaled_embedding: bool = False  # the embedding is multiplied by a constant (Gemma)
+    logit_softcap: bool = False  # logits are capped by a tanh (Gemma)
+    #: Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
     precision: Precision = field(default_factory=Precision)
-    drafts: bool = False
+    drafts: bool = False  # this is the layer of another model that drafts its next tokens (:meth:`draft_layer`)
+    #: What encodes images. It does not count among the model's own parameters and weights.
     vision: VisionTower | None = None
+    #: Parts for other inputs than text that the checkpoint has and this does not: ``vision``, ``audio``.
     towers: tuple[str, ...] = ()
-    unread: str = ""
+    unread: str = ""  # why the vision tower was not read; empty: it was, or there is none
 
     def without_vision(self) -> Self:
         """Return the model as engines load it for text alone."""

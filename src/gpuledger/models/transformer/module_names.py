@@ -19,18 +19,12 @@ from gpuledger.models.transformer.recurrent_blocks import (
 
 @dataclass(frozen=True)
 class Module:
-    """A weight matrix and its names within a layer.
+    """A weight matrix and its names within a layer."""
 
-    Attributes
-    ----------
-    kernel, part : str
-        As those of :class:`gpuledger.models.transformer.blocks.Linear`.
-    names : tuple of tuple of str
-        Of each of the modules that it is stored as, such as one per expert, the names that checkpoints give it.
-    """
-
+    #: As those of :class:`gpuledger.models.transformer.blocks.Linear`.
     kernel: str
     part: str
+    #: Of each of the modules that it is stored as, such as one per expert, the names that checkpoints give it.
     names: tuple[tuple[str, ...], ...]
 
 

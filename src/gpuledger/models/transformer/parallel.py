@@ -18,27 +18,6 @@ MAX_DEVICES = 2**16
 class Parallel:
     """Degrees of tensor, pipeline, expert and data parallelism.
 
-    Attributes
-    ----------
-    tensor : int
-        Devices that share each matrix. Heads, widths and the vocabulary are split evenly; key/value heads are
-        replicated if there are fewer of them than devices (MLA's compressed ones always). Two all-reduces per layer.
-    pipeline : int
-        Stages of consecutive layers; if the layers do not divide evenly, the first stages have one more.
-        A stage sends complete activations to the next one.
-    expert : int
-        Devices across which routed experts are distributed, expert e on device e mod *expert*. 1: every device holds
-        a slice of every expert (tensor parallelism). A divisor of *tensor*: experts are distributed within the tensor
-        group, whose all-reduce combines the results. A multiple of *tensor*: the rest of the model is replicated
-        expert / tensor times, *each* replica processes the workload, and tokens travel to their experts and back by
-        all-to-all.
-    replicas : int
-        Replicas of the layers outside experts, each of which processes the workload (data parallelism). 0: as many as
-        *expert* takes. With fewer experts' devices than all, tensor · replicas, these share each expert's width, as in
-        vLLM without expert parallelism (its page "Data Parallel Deployment"): an all-gather brings every replica's
-        tokens to all, a reduce-scatter leaves each its own sums (``AgRsAll2AllManager`` in ``all2all.py``), and the
-        tensor group's all-reduce completes them. Routing weights, 8 bytes a choice, are not counted in messages.
-
     Raises
     ------
     InputError
@@ -46,9 +25,22 @@ class Parallel:
         tensor · replicas.
     """
 
+    #: Devices that share each matrix. Heads, widths and the vocabulary are split evenly; key/value heads are replicated
+    #: if there are fewer of them than devices (MLA's compressed ones always). Two all-reduces per layer.
     tensor: int = 1
+    #: Stages of consecutive layers; if the layers do not divide evenly, the first stages have one more. A stage sends
+    #: complete activations to the next one.
     pipeline: int = 1
+    #: Devices across which routed experts are distributed, expert e on device e mod *expert*. 1: every device holds a
+    #: slice of every expert (tensor parallelism). A divisor of *tensor*: experts are distributed within the tensor
+    #: group, whose all-reduce combines the results. A multiple of *tensor*: the rest of the model is replicated expert
+    #: / tensor times, *each* replica processes the workload, and tokens travel to their experts and back by all-to-all.
     expert: int = 1
+    #: Replicas of the layers outside experts, each of which processes the workload (data parallelism). 0: as many as
+    #: *expert* takes. With fewer experts' devices than all, tensor · replicas, these share each expert's width, as in
+    #: vLLM without expert parallelism (its page "Data Parallel Deployment"): an all-gather brings every replica's
+    #: tokens to all, a reduce-scatter leaves each its own sums (``AgRsAll2AllManager`` in ``all2all.py``), and the
+    #: tensor group's all-reduce completes them. Routing weights, 8 bytes a choice, are not counted in messages.
     replicas: int = 0
 
     def __post_init__(self):

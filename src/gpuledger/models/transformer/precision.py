@@ -72,31 +72,20 @@ def number_format(name: str) -> Format:
 
 @dataclass(frozen=True)
 class Precision:
-    """Number formats of weights, activations and cache.
+    """Number formats of weights, activations and cache."""
 
-    Attributes
-    ----------
-    weights : str or mapping
-        Format of the linear layers (see :func:`number_format`). A mapping sets it per kernel, or per matrix of a kernel
-        that joins several (``qkv_proj.k_proj``), with ``"*"`` for the rest. Embeddings, LM head, router and the gate of
-        shared experts are unquantised unless named.
-    activations : str
-        Format of kernel outputs and of the residual stream.
-    cache : str
-        Format of cached keys and values. Attention computes in ``activations`` regardless.
-    operands : str or mapping, optional
-        Format to which the inputs of a GEMM are converted if its weights are narrower than ``activations``: ``fp8``
-        for a checkpoint with fp8 weights and dynamically quantised activations. The preceding kernel converts them
-        (fused). None: weights are converted when read, and the arithmetic is in ``activations``. A mapping sets it per
-        kernel, with ``"*"`` for the rest.
-    unquantised : str, optional
-        Format of embeddings, LM head, norms, router and biases. None: ``activations``, at least 16 bits.
-    """
-
+    #: Format of the linear layers (see :func:`number_format`). A mapping sets it per kernel, or per matrix of a kernel
+    #: that joins several (``qkv_proj.k_proj``), with ``"*"`` for the rest. Embeddings, LM head, router and the gate of
+    #: shared experts are unquantised unless named.
     weights: str | Mapping[str, str] = "bf16"
-    activations: str = "bf16"
-    cache: str = "bf16"
+    activations: str = "bf16"  # format of kernel outputs and of the residual stream
+    cache: str = "bf16"  # Format of cached keys and values. Attention computes in ``activations`` regardless.
+    #: Format to which the inputs of a GEMM are converted if its weights are narrower than ``activations``: ``fp8`` for
+    #: a checkpoint with fp8 weights and dynamically quantised activations. The preceding kernel converts them (fused).
+    #: None: weights are converted when read, and the arithmetic is in ``activations``. A mapping sets it per kernel,
+    #: with ``"*"`` for the rest.
     operands: str | Mapping[str, str | None] | None = None
+    #: Format of embeddings, LM head, norms, router and biases. None: ``activations``, at least 16 bits.
     unquantised: str | None = None
 
     def __post_init__(self):

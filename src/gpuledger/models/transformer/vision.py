@@ -39,74 +39,38 @@ class Step:
 
 @dataclass(frozen=True)
 class VisionTower:
-    """The vision encoder of a model and its projector.
+    """The vision encoder of a model and its projector."""
 
-    Attributes
-    ----------
-    image : ImageRule
-        What becomes of an image.
-    hidden, heads, head_dim : int
-        Width of the residual stream, attention heads and their width. All heads have keys and values of their own.
-    layers, skipped : int
-        Layers of the checkpoint, and the last ones of them that are not computed (LLaVA takes the output of the last
-        but one).
-    ffn : FeedForward
-    patch_values : int
-        Values of a patch: channels × frames × pixels.
-    norm_values : int
-        Parameters of a norm per value: 1 (RMSNorm), 2 (LayerNorm).
-    norms : int
-        Norms of a layer: 2, or 4 with further ones after each block (Gemma 4).
-    qk_norm : int
-        Parameters of the norms of queries and keys of a layer.
-    normed : int
-        Vectors of a head that are normalised: of queries, keys and values; 0: none.
-    scales : int
-        Parameters of a layer beside matrices and norms (InternViT's scales of both blocks).
-    rotary : bool
-        RoPE turns queries and keys.
-    class_token : bool
-        A sequence has one more token than patches.
-    positions : int
-        Rows of learned positions.
-    window : int
-        Patches along the side of the windows within which tokens attend, in all layers but `full_layers`; 0: none.
-    pre_norm, post_norm : bool
-        Norms before the first and after the last layer that are computed.
-    unused : int
-        Parameters that are stored and not computed with.
-    steps : tuple of Step
-        From the encoder's output to the text model's input.
-    taps : int
-        Layers whose output is projected, too, and added to that of the text model's first layers (Qwen3-VL); their
-        steps are in `steps`.
-    """
-
-    image: ImageRule
+    image: ImageRule  # what becomes of an image
+    #: Width of the residual stream, attention heads and their width. All heads have keys and values of their own.
     hidden: int
     heads: int
     head_dim: int
-    layers: int
+    layers: int  # of the checkpoint
     ffn: FeedForward
-    patch_values: int
-    steps: tuple[Step, ...]
-    skipped: int = 0
+    patch_values: int  # values of a patch: channels × frames × pixels
+    steps: tuple[Step, ...]  # from the encoder's output to the text model's input
+    skipped: int = 0  # last layers that are not computed (LLaVA takes the output of the last but one)
     patch_bias: bool = False
-    norm_values: int = 2
-    norms: int = 2
+    norm_values: int = 2  # parameters of a norm per value: 1 (RMSNorm), 2 (LayerNorm)
+    norms: int = 2  # norms of a layer: 2, or 4 with further ones after each block (Gemma 4)
     qkv_bias: bool = True
     out_bias: bool = True
-    qk_norm: int = 0
-    normed: int = 0
-    scales: int = 0
-    rotary: bool = False
-    class_token: bool = False
-    positions: int = 0
+    qk_norm: int = 0  # parameters of the norms of queries and keys of a layer
+    normed: int = 0  # vectors of a head that are normalised: of queries, keys and values; 0: none
+    scales: int = 0  # parameters of a layer beside matrices and norms (InternViT's scales of both blocks)
+    rotary: bool = False  # RoPE turns queries and keys
+    class_token: bool = False  # a sequence has one more token than patches
+    positions: int = 0  # rows of learned positions
+    #: Patches along the side of the windows within which tokens attend, in all layers but `full_layers`; 0: none.
     window: int = 0
     full_layers: int = 0
+    #: Norms before the first and after the last layer that are computed.
     pre_norm: bool = False
     post_norm: bool = False
-    unused: int = 0
+    unused: int = 0  # parameters that are stored and not computed with
+    #: Layers whose output is projected, too, and added to that of the text model's first layers (Qwen3-VL); their steps
+    #: are in `steps`.
     taps: int = 0
 
     @property

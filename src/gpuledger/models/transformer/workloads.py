@@ -21,29 +21,17 @@ _REMEDY = f"give whole numbers from 0 to {MAX_TOKENS}"
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Many shapes, each a batch of requests; see :func:`prefill`, :func:`decode`, :func:`chunk` and :func:`mixed`.
+    """Many shapes, each a batch of requests; see :func:`prefill`, :func:`decode`, :func:`chunk` and :func:`mixed`."""
 
-    Attributes
-    ----------
-    phase : int8 array of shape (shapes,)
-        Index in ``names.PHASES``.
-    shape : int64 array of shape (rows,)
-        The shape that a row belongs to, ascending; every shape has at least one row.
-    requests, new_tokens, past_tokens : int64 arrays of shape (rows,)
-        Number of identical requests, and the new tokens and cached tokens of each of them.
-    images : Images or None
-        Of each prompt whose images a pass encodes.
-    prompts : int64 array of shape (shapes,), or None
-        Number of such prompts; None: there are no images.
-    """
-
-    phase: np.ndarray
+    phase: np.ndarray  # int8, shape (shapes,): index in ``names.PHASES``
+    #: int64, shape (rows,): the shape that a row belongs to, ascending; every shape has at least one row.
     shape: np.ndarray
+    #: int64, shape (rows,): number of identical requests, and the new tokens and cached tokens of each of them.
     requests: np.ndarray
     new_tokens: np.ndarray
     past_tokens: np.ndarray
-    images: Images | None = None
-    prompts: np.ndarray | None = None
+    images: Images | None = None  # of each prompt whose images a pass encodes
+    prompts: np.ndarray | None = None  # int64, shape (shapes,): number of such prompts; None: there are no images
 
     @property
     def shapes(self) -> int:

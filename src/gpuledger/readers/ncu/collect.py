@@ -30,29 +30,17 @@ WIDE_PARTS = 4
 
 @dataclass(frozen=True)
 class MetricRows:
-    """Metric rows of some launches.
+    """Metric rows of some launches."""
 
-    Attributes
-    ----------
-    runs : dict of str to list of str
-        By launch column, one entry per run; ``""`` if the table has no such column.
-    identities : numpy.ndarray of int, shape (runs,)
-        Equal for runs with the same launch columns below the same header; of a wide page, where each run is a launch,
-        all differ.
-    columns : dict of str to numpy.ndarray, shape (rows,)
-        run (int32, ascending), key (int32, a row of `keys`), value (float64, NaN for text), text (int32, a place in
-        `texts`, or -1), for summaries minimum and maximum.
-    keys : pandas.DataFrame
-        section, label, metric, unit (base units) of each key.
-    texts : list of str
-        Distinct values that are not just a number that float64 holds exactly.
-    """
-
-    runs: dict[str, list[str]]
+    runs: dict[str, list[str]]  # by launch column, one entry per run; ``""`` if the table has no such column
+    #: Integers, shape (runs,), equal for runs with the same launch columns below the same header; of a wide page, where
+    #: each run is a launch, all differ.
     identities: np.ndarray
+    #: Arrays of shape (rows,): run (int32, ascending), key (int32, a row of `keys`), value (float64, NaN for text),
+    #: text (int32, a place in `texts`, or -1), for summaries minimum and maximum.
     columns: dict[str, np.ndarray]
-    keys: pd.DataFrame
-    texts: list[str]
+    keys: pd.DataFrame  # section, label, metric, unit (base units) of each key
+    texts: list[str]  # distinct values that are not just a number that float64 holds exactly
 
 
 class Collector:

@@ -54,18 +54,12 @@ class TracedBlocks:
 
 @dataclass(frozen=True)
 class SmTimeline:
-    """Starts and ends of the blocks of one SM, each sorted, in cycles.
-
-    Attributes
-    ----------
-    starts, ends : ndarray of int64
-    resident : int
-        Largest number of blocks that ran at the same time. A block that ends when another starts makes room for it.
-    """
+    """Starts and ends of the blocks of one SM, each sorted, in cycles."""
 
     sm: int
     starts: np.ndarray
     ends: np.ndarray
+    #: Largest number of blocks that ran at the same time. A block that ends when another starts makes room for it.
     resident: int
 
     @property

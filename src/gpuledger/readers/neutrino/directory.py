@@ -44,19 +44,11 @@ class Kernel:
 
 @dataclass(frozen=True)
 class TraceDirectory:
-    """A trace directory. Its files are read on first use, and raise :class:`InputError` then.
-
-    Attributes
-    ----------
-    kernels : tuple of Kernel
-        In the order of first launches.
-    results : tuple of Path
-        The trace files, in time order.
-    """
+    """A trace directory. Its files are read on first use, and raise :class:`InputError` then."""
 
     folder: Path
-    kernels: tuple[Kernel, ...]
-    results: tuple[Path, ...]
+    kernels: tuple[Kernel, ...]  # in the order of first launches
+    results: tuple[Path, ...]  # the trace files, in time order
 
     @cached_property
     def event_log(self) -> EventLog | None:

@@ -23,24 +23,12 @@ PAGE_BYTES = 65536
 
 @dataclass(frozen=True)
 class Dmat:
-    """A page reference map: one entry per clock and page, sorted by both.
+    """A page reference map: one entry per clock and page, sorted by both."""
 
-    Attributes
-    ----------
-    pages : ndarray of uint64
-        Addresses of all pages, ascending.
-    clock : ndarray of uint64, (entries,)
-        Cycles since the accessing thread entered the kernel.
-    page : ndarray of uint64, (entries,)
-        Address of the page.
-    count : ndarray of uint32, (entries,)
-        Accesses to the page at that clock, by all threads.
-    """
-
-    pages: np.ndarray
-    clock: np.ndarray
-    page: np.ndarray
-    count: np.ndarray
+    pages: np.ndarray  # uint64: addresses of all pages, ascending
+    clock: np.ndarray  # uint64, shape (entries,): cycles since the accessing thread entered the kernel
+    page: np.ndarray  # uint64, shape (entries,): address of the page
+    count: np.ndarray  # uint32, shape (entries,): accesses to the page at that clock, by all threads
 
 
 def read_dmat(path: str | Path) -> Dmat:

@@ -41,29 +41,16 @@ class TraceWarning(InputWarning):
 
 @dataclass(frozen=True)
 class Trace(LaunchShape):
-    """A memory-mapped trace file.
-
-    Attributes
-    ----------
-    version : {"V1", "V2", "V3"}
-        Layout of the section table. V1 and V2 are the same if the launch has a single thread or warp; then V1.
-    grid, block : (int, int, int)
-        ``(x, y, z)`` of the launch.
-    shared_bytes : int
-        Dynamic shared memory of the launch.
-    sections : list of Section
-        One per map of the probe, in their order.
-    bytes : ndarray of uint8
-        The whole file, as a read-only `numpy.memmap`.
-    """
+    """A memory-mapped trace file."""
 
     path: Path
+    #: Layout of the section table. V1 and V2 are the same if the launch has a single thread or warp; then V1.
     version: Version
-    grid: tuple[int, int, int]
+    grid: tuple[int, int, int]  # ``(x, y, z)`` of the launch
     block: tuple[int, int, int]
-    shared_bytes: int
-    sections: list[Section]
-    bytes: np.ndarray = field(repr=False, compare=False)
+    shared_bytes: int  # dynamic shared memory of the launch
+    sections: list[Section]  # one per map of the probe, in their order
+    bytes: np.ndarray = field(repr=False, compare=False)  # the whole file, as a read-only `numpy.memmap`
 
     def section(self, index: int) -> Section:
         """Return one section, or raise :class:`InputError` if the file has fewer."""

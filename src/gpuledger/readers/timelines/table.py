@@ -34,30 +34,20 @@ HOST_COLUMNS = {"name": "", "kind": "", "start_s": np.nan, "duration_s": np.nan,
 
 @dataclass
 class Timeline:
-    """What a profiler recorded, in one form whatever wrote it.
-
-    Attributes
-    ----------
-    format : str
-        What the file is, in words.
-    kernels : DataFrame
-        One row per launch, by start: ``kernel`` (name), ``kind`` (``kernel``, ``copy`` or ``set``), ``launches`` (1;
-        more where a report has only sums), ``start_s`` and ``duration_s`` (of the launches together), ``stream``,
-        ``device``, ``grid`` and ``block`` (``8x1x1``), ``operator``, ``shapes`` and ``types`` (of its inputs, as
-        recorded), ``nvtx_range`` (the innermost), ``annotation`` (the outermost), ``launch_s`` (when the host launched
-        it), ``launched_by`` (the runtime call) and ``thread`` (of the host). Empty, -1 or NaN: not recorded.
-    host : DataFrame
-        What host threads did: ``name``, ``kind`` (``operator``, ``call`` or ``annotation``), ``start_s, duration_s,
-        thread``.
-    devices : list of str
-        Names of the GPUs.
-    """
+    """What a profiler recorded, in one form whatever wrote it."""
 
     file: Path
-    format: str
+    format: str  # what the file is, in words
+    #: One row per launch, by start: ``kernel`` (name), ``kind`` (``kernel``, ``copy`` or ``set``), ``launches`` (1;
+    #: more where a report has only sums), ``start_s`` and ``duration_s`` (of the launches together), ``stream``,
+    #: ``device``, ``grid`` and ``block`` (``8x1x1``), ``operator``, ``shapes`` and ``types`` (of its inputs, as
+    #: recorded), ``nvtx_range`` (the innermost), ``annotation`` (the outermost), ``launch_s`` (when the host launched
+    #: it), ``launched_by`` (the runtime call) and ``thread`` (of the host). Empty, -1 or NaN: not recorded.
     kernels: pd.DataFrame
+    #: What host threads did: ``name``, ``kind`` (``operator``, ``call`` or ``annotation``), ``start_s, duration_s,
+    #: thread``.
     host: pd.DataFrame = field(default_factory=lambda: frame({}, HOST_COLUMNS))
-    devices: Sequence[str] = ()
+    devices: Sequence[str] = ()  # names of the GPUs
 
     @property
     def has_times(self) -> bool:

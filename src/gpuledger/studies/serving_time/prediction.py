@@ -24,28 +24,14 @@ from gpuledger.studies.serving_time.runs import APART, NotExpressedError, expres
 
 
 class PredictedRuns(NamedTuple):
-    """Runs on one GPU with the times of their kernels, and what became of all others.
+    """Runs on one GPU with the times of their kernels, and what became of all others."""
 
-    Attributes
-    ----------
-    data : DataFrame
-        The rows of :func:`gpuledger.studies.serving_time.reduce`, but for what a fitted term adds.
-    runs : DataFrame
-        Every measurement once.
-    repeated, ignored : int
-        Rows that tell of one of them again, and rows of other GPUs.
-    refused : str
-        How many runs are not expressed, by reason.
-    constants : sorted list of str
-        Where the constants of the kernels come from.
-    """
-
-    data: pd.DataFrame
-    runs: pd.DataFrame
-    repeated: int
-    ignored: int
-    refused: str
-    constants: list[str]
+    data: pd.DataFrame  # the rows of :func:`gpuledger.studies.serving_time.reduce`, but for what a fitted term adds
+    runs: pd.DataFrame  # every measurement once
+    repeated: int  # rows that tell of one of them again
+    ignored: int  # rows of other GPUs
+    refused: str  # how many runs are not expressed, by reason
+    constants: list[str]  # where the constants of the kernels come from, sorted
 
 
 def predict_runs(case: Case, gpu: Gpu, served: bool = False) -> PredictedRuns:
