@@ -60,9 +60,7 @@ class Count(click.ParamType):
         self.several, self.zero = several, zero
 
     def convert(self, value: Any, param: click.Parameter, _: click.Context) -> Any:
-        """Read what the user wrote; defaults may be numbers."""
-        if not isinstance(value, str):
-            return value
+        """Read what the user, or the default, says."""
         option = param.opts[0] if isinstance(param, click.Option) else param.name.upper()
         if self.zero and value == "0":
             return [0] if self.several else 0

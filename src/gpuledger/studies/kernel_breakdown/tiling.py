@@ -101,8 +101,6 @@ def compare_tiles(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     products = products.drop_duplicates(["phase", "kernel", "m", "n", "k", "batch"]).reset_index(drop=True)
     groups = products.groupby(["precision", "weight_precision", "constants"], observed=True)
     found = [_compare(part, gemm_precision(*map(str, names)), used, gpu) for (*names, used), part in groups]
-    if not found:
-        return pd.DataFrame()
     return pd.concat(found).sort_index().reset_index(drop=True)
 
 

@@ -29,6 +29,7 @@ OTHER = figures.GREY
 #: Colour of kernels that compute, whatever their class, and the form of predicted bars.
 _RUNNING, _HATCHED = "#636363", {"hatch": "//////", "linewidth": 0.8}
 _DARK_YELLOW = "#b3a81f"
+_MOST_PARTS = 16  # of a step that have bars of their own; all others are one
 # In grey, 7 of 100 apart from one another, and 15 from the next in a bar; the last one only stands beside the first.
 _IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#9ab0c6", "#c9c9c9")
 #: Colours of what goes on while no kernel runs.
@@ -67,33 +68,20 @@ def draw_step(axes: Axes, result: CaseResult, predicted: bool) -> None:
     axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, scale * end), xlabel=f"the step ({unit})")
 
 
-def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
-    """Draw recorded and predicted time of the parts of a step that take most.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Of :func:`gpuledger.studies.kernel_breakdown.timeline_tables.recorded_kernels`.
-    most : int
-        Parts; all others are one bar.
-
-    Returns
-    -------
-    list of str
-        The parts, from the top.
-    """
+def draw_parts(axes: Axes, rows: pd.DataFrame) -> list[str]:
+    """Draw recorded and predicted time of the parts of a step that take most; return these parts, from the top."""
     groups = rows.groupby("part")
     table = groups.agg(time=("duration_s", "sum"), kernel_class=("kernel_class", "first")).assign(
         predicted=groups["predicted_s"].sum(min_count=1)
     )
     table = table.sort_values("time", ascending=False, kind="stable")
-    if len(table) > most:
-        rest = table.iloc[most:]
+    if len(table) > _MOST_PARTS:
+        rest = table.iloc[_MOST_PARTS:]
         others = pd.DataFrame(
             {"time": rest["time"].sum(), "kernel_class": "", "predicted": rest["predicted"].sum(min_count=1)},
             index=[f"{len(rest)} others"],
         )
-        table = pd.concat([table.iloc[:most], others])
+        table = pd.concat([table.iloc[:_MOST_PARTS], others])
     at = np.arange(len(table))
     paired = table["predicted"].notna().any()
     height = 0.4 if paired else 0.75

@@ -42,9 +42,6 @@ def read_training(case: Case, mirror: str | Path | None = None) -> tuple[Scenari
         A model or a batch that training is not modelled for; no ``model`` or ``hardware``; ``phases`` beside it.
     """
     inputs, given = case.inputs, case.inputs["training"]
-    for key in ("model", "hardware"):
-        if key not in inputs:
-            raise case.error("training", f"without {key}", f"add {key}")
     for key in ("phases", "parallel", "precision", "fused", "expert_load", "speculation"):
         if key in inputs:
             raise case.error(key, "beside training", "leave one of them out")
