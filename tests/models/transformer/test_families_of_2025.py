@@ -263,6 +263,8 @@ TEXTS = {
     "granite4_vision_text": "granite",
     "hunyuan_vl_text": "hunyuan_v1_dense",
     "paddleocr_vl_text": "ernie4_5",
+    "granite_docling_text": "granite",
+    "cosmos3_edge_text": "arcee",
 }
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuledger.errors import warn
 from gpuledger.models.transformer.blocks import Attention, Block, Indexer
-from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
-from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
 
 if TYPE_CHECKING:
     from gpuledger.models.transformer.family import ModelFamily
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 Windows = list[int | None]
 
 
-def _bias(keys: ConfigKeys, rule: bool | str) -> bool:
+def chosen(keys: ConfigKeys, rule: bool | str) -> bool:
     return keys.flag(rule) if isinstance(rule, str) else rule
 
 
@@ -29,7 +28,7 @@ def _rotated(keys: ConfigKeys, share: float | None, head_dim: int) -> int:
 def grouped_attention(keys: ConfigKeys, family: ModelFamily, hidden: int) -> Attention:
     """Return attention with query heads in groups that share a key/value head, without a window."""
     heads = keys.integer("num_attention_heads", MAX_HEADS)
-    kv_heads = _divisor(keys, "num_key_value_heads", heads, heads)
+    kv_heads = divisor(keys, "num_key_value_heads", heads, heads)
     head_dim = keys.integer("head_dim", MAX_WIDTH, None)
     if head_dim is None:
         if hidden % heads:
@@ -47,8 +46,8 @@ def grouped_attention(keys: ConfigKeys, family: ModelFamily, hidden: int) -> Att
         heads,
         kv_heads,
         head_dim,
-        qkv_bias=_bias(keys, family.qkv_bias),
-        out_bias=_bias(keys, family.out_bias),
+        qkv_bias=chosen(keys, family.qkv_bias),
+        out_bias=chosen(keys, family.out_bias),
         rotary_dim=0 if family.positions else _rotated(keys, share, head_dim),
         qk_norm=family.qk_norm,
         sinks=family.sinks,
@@ -56,7 +55,7 @@ def grouped_attention(keys: ConfigKeys, family: ModelFamily, hidden: int) -> Att
     )
 
 
-def _divisor(keys: ConfigKeys, key: str, heads: int, *default: int) -> int:
+def divisor(keys: ConfigKeys, key: str, heads: int, *default: int) -> int:
     kv_heads = keys.integer(key, MAX_HEADS, *default)
     if heads % kv_heads:
         raise keys.error(key, f"{heads} query heads are not a multiple of {kv_heads}", "correct one of them")
@@ -96,6 +95,11 @@ def llama4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
     return _per_window(replace(one, rotary_dim=0), windows, replace(one, qk_norm=norm))
 
 
+def opt(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    keys.fixed("word_embed_proj_dim", hidden, "embeddings of another width")
+    return grouped(keys, family, hidden, windows)
+
+
 def falcon(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """One key/value head for all queries, but in the newer architecture, which says how many."""
     one = grouped_attention(keys, family, hidden)
@@ -129,6 +133,12 @@ def granite_swa(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Win
     if not isinstance(bases, list) or len(bases) != len(windows):
         raise keys.error("layer_rope_theta", f"not a base for each of {len(windows)} layers", "correct it")
     return [one if base else replace(one, rotary_dim=0) for one, base in zip(found, bases, strict=True)]
+
+
+def muse(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """A gate per value scales the output (Muse Glimmer)."""
+    keys.known |= {"output_multiplier", "post_norm_eps", "qk_scale_factor"}
+    return [replace(one, gate="value") for one in granite_swa(keys, family, hidden, windows)]
 
 
 def afmoe(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
@@ -209,14 +219,14 @@ def _of_full_layers(keys: ConfigKeys, one: Attention, windows: Windows) -> tuple
     described = keys.mapping("per_layer_config")  # as transformers 5.10 writes it, by number of the layer
     if not described:
         dim = keys.integer("global_head_dim", MAX_WIDTH, one.head_dim)
-        return dim, _divisor(keys, "num_global_key_value_heads", one.heads, one.kv_heads)
+        return dim, divisor(keys, "num_global_key_value_heads", one.heads, one.kv_heads)
     full = [i for i, window in enumerate(windows) if not window]
     same = all(value == next(iter(described.values())) for value in described.values())
     if not same or sorted(key.lstrip("0") or "0" for key in described) != sorted(map(str, full)):
         raise keys.error("per_layer_config", "not the same for the layers without a window alone", "correct it")
     inner = keys.inner("per_layer_config").inner(next(iter(described)))
     dim = inner.integer("head_dim", MAX_WIDTH, one.head_dim)
-    fewer = _divisor(inner, "num_key_value_heads", one.heads, one.kv_heads)
+    fewer = divisor(inner, "num_key_value_heads", one.heads, one.kv_heads)
     if strange := inner.unknown():
         raise inner.error(strange[0], "it differs between layers", "only sizes of heads may")
     return dim, fewer
@@ -229,7 +239,7 @@ def mimo_v2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows
     sliding = replace(
         full,
         heads=heads,
-        kv_heads=_divisor(keys, "swa_num_key_value_heads", heads, 2 * full.kv_heads),
+        kv_heads=divisor(keys, "swa_num_key_value_heads", heads, 2 * full.kv_heads),
         head_dim=keys.integer("swa_head_dim", MAX_WIDTH, full.head_dim),
         value_width=keys.integer("swa_v_head_dim", MAX_WIDTH, full.value_dim),
         sinks=keys.flag("add_swa_attention_sink_bias", True),
@@ -250,7 +260,7 @@ def step(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -
         if any(windows):
             done = f"{heads} query heads in layers with a window, as in the published checkpoints"
             warn(keys.file, "key attention_other_setting", "it is missing", done)
-    kv_heads = _divisor(other, "num_attention_groups", heads, full.kv_heads)
+    kv_heads = divisor(other, "num_attention_groups", heads, full.kv_heads)
     sliding = replace(full, heads=heads, kv_heads=kv_heads)
     shares = keys.value("partial_rotary_factors", None)
     if shares is not None and not (isinstance(shares, list) and len(shares) >= len(windows)):
@@ -317,73 +327,3 @@ def _flat_selection(keys: ConfigKeys, layers: int) -> ConfigKeys:
     content |= {"use_sparse_attention": any(chosen), "sparse_attention_freq": chosen}
     keys.known |= {*_FLAT_SELECTION, "index_local_blocks"}
     return ConfigKeys(content, keys.file, keys.inside, renamed=_FLAT_SELECTION)
-
-
-def latent_attention(keys: ConfigKeys, family: ModelFamily) -> LatentAttention:
-    heads = keys.integer("num_attention_heads", MAX_HEADS)
-    rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
-    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    sizes = [keys.integer(name, MAX_WIDTH) for name in names]
-    # Latent attention caches one vector for all heads; these keys do not apply to it.
-    keys.known |= {"num_key_value_heads", "head_dim", "qk_head_dim"}
-    return LatentAttention(heads, rank, *sizes, _bias(keys, family.out_bias))
-
-
-def latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    return [latent_attention(keys, family)] * len(windows)
-
-
-_INDEXED = ["indexed_attention"]
-
-
-def sparse_latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    """An indexer selects the tokens that latent attention reads; layers may share its selection (GLM-5.2)."""
-    layers, attention = len(windows), latent_attention(keys, family)
-    heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
-    selected = keys.integer("index_topk", MAX_POSITIONS)
-    keys.known |= {"indexer_rope_interleave", "moe_router_dtype"}
-    # The second is what transformers 5 calls it.
-    kind = "deepseek_sparse_attention" if keys.strings("layer_types")[:1] != _INDEXED else _INDEXED[0]
-    keys.fixed("layer_types", [kind] * layers, "another kind of attention")
-    keys.fixed("num_experts", keys.integer("n_routed_experts", MAX_EXPERTS), "differs from n_routed_experts")
-    types = keys.strings("indexer_types")
-    if not types:
-        keys.fixed("index_topk_freq", 1, "layers share an indexer, but indexer_types does not say which")
-        types = ["full"] * layers
-    # What indexer_types follows from; and multi-token prediction, which is left out.
-    keys.known |= {"index_topk_freq", "index_topk_pattern", "index_skip_topk_offset", "index_share_for_mtp_iteration"}
-    if set(types) - {"full", "shared"} or len(types) != layers or types[0] != "full":
-        raise keys.error("indexer_types", f"not full or shared for each of {layers} layers", "correct it")
-    return [replace(attention, indexer=Indexer(heads, dim, selected, kind == "full")) for kind in types]
-
-
-#: Tokens per compressed entry of DeepSeek-V4; the shorter ones overlap, and an indexer selects among them.
-_RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
-
-
-def compressed(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    """A window, and a past that is compressed by a ratio per layer (DeepSeek-V4)."""
-    layers = len(windows)
-    types = keys.strings("layer_types")
-    ratios = [_RATIOS.get(kind) for kind in types] if types else keys.value("compress_ratios")
-    if isinstance(ratios, list) and len(ratios) == layers + keys.integer("num_nextn_predict_layers", MAX_LAYERS, 0, 0):
-        ratios = ratios[:layers]
-    if not isinstance(ratios, list) or len(ratios) != layers or any(one not in _RATIOS.values() for one in ratios):
-        key = "layer_types" if types else "compress_ratios"
-        raise keys.error(key, f"not a ratio of 0, 4 or 128 for each of {layers} layers", "correct it")
-    keys.fixed("compress_rates", {kind: one for kind, one in _RATIOS.items() if one}, "other ratios")
-    keys.fixed("num_key_value_heads", 1, "more than one key/value head")
-    # What follows from the others: the share of a head that is rotated.
-    keys.known |= {
-        *("partial_rotary_factor", "compress_ratios", "compress_rope_theta"),
-        *("hc_eps", "hc_sinkhorn_iters", "expert_dtype"),
-    }
-    heads = keys.integer("num_attention_heads", MAX_HEADS)
-    groups = _divisor(keys, "o_groups", heads)
-    dims = keys.integer("head_dim", MAX_WIDTH), keys.integer("qk_rope_head_dim", MAX_WIDTH)
-    ranks = keys.integer("q_lora_rank", MAX_WIDTH), groups, keys.integer("o_lora_rank", MAX_WIDTH)
-    plain = CompressedAttention(heads, *dims, *ranks, keys.integer("sliding_window", MAX_POSITIONS))
-    index_heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
-    indexer = Indexer(index_heads, dim, keys.integer("index_topk", MAX_POSITIONS))
-    kinds = {0: plain, 4: replace(plain, ratio=4, overlap=True, indexer=indexer), 128: replace(plain, ratio=128)}
-    return [kinds[ratio] for ratio in ratios]

@@ -3,10 +3,9 @@
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ from typing import Any
 from gpuledger import files
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
-from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED
-from gpuledger.models.transformer.family import ModelFamily
+from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layers import read_layers
 from gpuledger.models.transformer.model import Layers, Model
+from gpuledger.models.transformer.nearest import check_fixed, unknown_architecture, unknown_keys
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
 from gpuledger.models.transformer.vision import VisionTower
@@ -41,28 +39,27 @@ _NESTED = {
     "gemma4": "gemma4_text",
     "minimax_m3_vl": "minimax_m3",
     "step3p7": "step3p5",
-} | {"kimi_vl": "deepseek_v3"}
+} | {"kimi_vl": "deepseek_v3", "deepseek_vl_v2": "deepseek_v2"}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
 _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"), "qwen2") | {
     **{"qwen3_omni_moe_text": "qwen3_moe", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe"},
     **{"gemma4_unified_text": "gemma4_text", "apertus1p5_text": "apertus", "granite4_vision_text": "granite"},
     **{"hunyuan_vl_text": "hunyuan_v1_dense", "paddleocr_vl_text": "ernie4_5"},
+    **{
+        "granite_docling_text": "granite",
+        "cosmos3_edge_text": "arcee",
+        **dict.fromkeys(("phi4mm", "phi4_multimodal"), "phi3"),
+    },
 }
 #: What the text part is called, and the part of an omni model that reads and writes text.
-_INNER, _THINKER = ("text_config", "llm_config"), "thinker_config"
+_INNER, _THINKER = ("text_config", "llm_config", "language_config"), "thinker_config"
 #: What files of transformers leave out of a ``text_config`` where it is the architecture's default, as LLaVA's do.
 _LLAMA = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
 _LEFT_OUT = {"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}}
-#: Keys beside ``text_config`` that describe the parts in front of the text model.
+#: Keys that describe the parts in front of the text model where its own keys are at the top.
 _OTHER_MODALITIES = re.compile(
-    "(vision|image|img_|video|audio|mm_|projector|projection_|merged_hidden|process_image|multimodal|media_|spatial_merge|bo[ia]_|eo[ia]_|"
-    "ignore_index|use_unified_vision|use_im_|understand_|im_|downsample_|dynamic_image|force_image|(max|min)_dynamic|"
-    "pad2square|ps_version|select_layer|template|use_thumbnail|use_(backbone|llm)_lora|scale_factor|adapter_|"
-    "alignment_|spatial_pool|system_message|position_id_per|seconds_per|user_token).*"
+    "(vision|image|img_|video|audio|speech_|embd_layer|mm_|projector|spatial_merge|multimodal).*"
 )
-#: An architecture is proposed for a file of an unknown one if it knows all of its keys but so many, and none of these,
-#: which say that layers are of another kind.
-_STRANGE, _KINDS = 3, re.compile("multi_query|alibi|parallel|type_vocab|mamba|ssm|conv|state")
 #: Number formats in the name of a checkpoint.
 _NAMED_FORMAT = re.compile(
     r"(?<![a-z0-9])(nvfp4|mxfp[48]|fp[48]|int[48]|w[48]a(?:16|8|4)|awq|gptq|[48]bit)(?![a-z0-9])", re.I
@@ -114,13 +111,13 @@ def read_model(
         raise InputError(shown_file, "", "the key model_type is missing", "use a model's complete config.json")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
-        raise _unknown_architecture(kind, inner, shown_file)
+        raise unknown_architecture(kind, inner, shown_file)
     defaults = {**(_LEFT_OUT.get(kind, {}) if inside else {}), **family.defaults}
     keys = ConfigKeys(inner, shown_file, inside, defaults, family.renamed)
     outer = ConfigKeys(content, shown_file)
     hidden = keys.integer("hidden_size", MAX_WIDTH)
     vocab = keys.integer("vocab_size", MAX_VOCAB)
-    _check_fixed(keys, family)
+    check_fixed(keys, family)
     layers = read_layers(keys, family, hidden)
     tied = outer.flag("tie_word_embeddings", family.tied)
     # transformers 5 goes by the outer key and writes its default into the inner one.
@@ -134,7 +131,7 @@ def read_model(
     side_vocab = keys.integer("vocab_size_per_layer_input", MAX_VOCAB, 0) if layers[0].per_layer else 0
     holder = outer if outer.content.get("quantization_config") else keys
     precision, layers = read_precision(holder, outer, layers, kind, bool(inside))
-    strange = ", ".join(sorted(_unknown_keys(keys, outer, bool(inside))))
+    strange = ", ".join(sorted(unknown_keys(keys)))
     if treat_as is not None:
         ignored = f", without its keys {strange}" if strange else ""
         warn(shown_file, "key model_type", shown(stated), f"read as {kind}, at your own risk{ignored}")
@@ -180,7 +177,7 @@ def _text_part(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[s
     inner, inside = content, next((key for key in _INNER if isinstance(content.get(key), Mapping)), "")
     if inside:
         inner = content[inside]
-        kind = inner.get("model_type", _NESTED.get(str(kind)))
+        kind = inner.get("model_type", _NESTED.get(str(kind), kind))
     elif str(kind) in _TEXT:
         inner = {key: value for key, value in content.items() if not _OTHER_MODALITIES.fullmatch(key)}
     return content, inner, inside, _TEXT.get(str(kind), kind)
@@ -338,56 +335,6 @@ def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for i, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:i]))
         raise ValueError(f"the key {shown(twice)} appears twice")
     return content
-
-
-def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> InputError:
-    """Name the known architecture that reads a file with the fewest keys left over; of several, by name."""
-    if part := NOT_MODELLED.get(str(kind).lower()):
-        problem = f"{shown(kind)} is not modelled: {part}"
-        return InputError(file, "key model_type", problem, "use a model of another architecture")
-    found = []
-    routed = any(re.search("expert|moe", key) for key in content)
-    for name, family in FAMILIES.items():
-        keys = ConfigKeys(content, file, "", family.defaults, family.renamed)
-        # An architecture that would take its own sizes for the file's is not near.
-        if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= keys.content.keys():
-            continue
-        with suppress(InputError), warnings.catch_warnings(action="ignore"):
-            _check_fixed(keys, family)
-            layers = read_layers(keys, family, keys.integer("hidden_size", MAX_WIDTH))
-            if routed and not any(isinstance(group.ffn, Experts) for group in layers):
-                continue
-            keys.known |= {"vocab_size", "tie_word_embeddings", "max_position_embeddings", "final_logit_softcapping"}
-            strange = sorted(_unknown_keys(keys, keys, False))
-            if len(strange) > _STRANGE or any(_KINDS.search(key) for key in strange):
-                continue
-            alike = SequenceMatcher(None, str(kind), name).ratio()
-            found.append((len(strange), -alike if alike >= 0.6 else 0, len(found), name, strange))
-    problem = f"unknown architecture {shown(kind)}"
-    if not found:
-        problem += ", and none of the known ones can read its keys"
-        remedy = "use a model's complete config.json, or one of another architecture"
-        return InputError(file, "key model_type", problem, remedy)
-    *_, nearest, strange = min(found)
-    unread = f" but {', '.join(strange)}" if strange else ""
-    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk,"
-    remedy += f" treat_as: {nearest} (--treat-as)"
-    return InputError(file, "key model_type", problem, remedy)
-
-
-def _check_fixed(keys: ConfigKeys, family: ModelFamily) -> None:
-    for key, wanted in {**family.fixed, "is_encoder_decoder": False}.items():
-        keys.fixed(key, wanted, "another kind of layer")
-
-
-def _unknown_keys(keys: ConfigKeys, outer: ConfigKeys, nested: bool) -> list[str]:
-    # Multi-token prediction layers are left out.
-    strange = keys.unknown({"quantization_config", "num_nextn_predict_layers", "expert_dtype"})
-    if nested:
-        # Some say the text part's sizes once more.
-        beside = outer.unknown({*_INNER, "quantization_config", "hidden_size", "vocab_size"})
-        strange += [key for key in beside if not _OTHER_MODALITIES.fullmatch(key)]
-    return strange
 
 
 def _formats(precision: Precision, layers: tuple[Layers, ...]) -> Iterator[str]:

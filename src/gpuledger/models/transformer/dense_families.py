@@ -1,7 +1,10 @@
 """Architectures in which every layer attends and has one dense feed-forward block, by ``model_type``."""
 
+from dataclasses import replace
+
 from gpuledger.models.transformer import attention_rules as attention
 from gpuledger.models.transformer import feed_forward_rules as ffn
+from gpuledger.models.transformer import latent_rules as latent
 from gpuledger.models.transformer import window_rules as window
 from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.feed_forward_rules import dense
@@ -25,6 +28,20 @@ LATENT = {
     "q_lora_rank": 1536,
 }
 NO_BIAS = {"attention_bias": False, "mlp_bias": False, "lm_head_bias": False}
+_GPT2 = ModelFamily(
+    window.none,
+    ffn.dense_or_four_times,
+    fixed={"add_cross_attention": False},
+    qkv_bias=True,
+    out_bias=True,
+    mlp_bias=True,
+    stored_fused=True,
+    gated=False,
+    positions=True,
+    norm_bias=True,
+    tied=True,
+    renamed=_GPT2_NAMES,
+)
 _MISTRAL = ModelFamily(
     window.everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, NO_BIAS, False, False
 )
@@ -51,7 +68,22 @@ _LLAMA_WITH_BIAS = ModelFamily(window.none, dense, qkv_bias="qkv_bias", out_bias
 GRANITE_SWA = dict(window=window.listed, attention=attention.granite_swa, sinks=True, scaled_embedding=True)
 
 DENSE = {
-    "llama": ModelFamily(window.none, dense, mlp_bias="mlp_bias"),
+    **dict.fromkeys(("llama", "helium"), ModelFamily(window.none, dense, mlp_bias="mlp_bias")),
+    # Its norms have no weights, which are counted all the same.
+    "olmo": ModelFamily(window.none, dense, fixed={"clip_qkv": None}),
+    "nanochat": ModelFamily(window.none, dense, {"hidden_act": "relu2"}, qk_norm="unweighted", gated=False),
+    "stablelm": ModelFamily(
+        window.none,
+        dense,
+        fixed={"qk_layernorm": False, "use_parallel_residual": False},
+        qkv_bias="use_qkv_bias",
+        out_bias=False,
+        norm_bias=True,
+    ),
+    # MiniCPM 1, 2 and 4.
+    "minicpm": ModelFamily(
+        window.none, dense, fixed={"num_experts": 0, "sparse_config": None}, tied=True, scaled_embedding=True
+    ),
     **dict.fromkeys(("mistral", "ministral", "ministral3"), _MISTRAL),
     "seed_oss": ModelFamily(window.none, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
     "qwen2": ModelFamily(**_QWEN, ffn=dense, qkv_bias=True, out_bias=False),
@@ -59,19 +91,32 @@ DENSE = {
     "mimo": ModelFamily(**_QWEN, ffn=dense, fixed={"use_mrope": False}, qkv_bias="attention_bias", out_bias=False),
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
-    "gpt2": ModelFamily(
+    "gpt2": _GPT2,
+    # StarCoder: one key/value head for all queries.
+    "gpt_bigcode": replace(_GPT2, attention=attention.falcon, defaults={"multi_query": True}),
+    # The bias of its LM head is not counted.
+    "gptj": ModelFamily(
+        window.none,
+        ffn.dense_or_four_times,
+        fixed={"rotary": True},
+        mlp_bias=True,
+        gated=False,
+        parallel=1,
+        norm_bias=True,
+        renamed=_GPT2_NAMES,
+    ),
+    "opt": ModelFamily(
         window.none,
         dense,
-        fixed={"add_cross_attention": False},
-        qkv_bias=True,
-        out_bias=True,
-        mlp_bias=True,
-        stored_fused=True,
+        {"enable_bias": True, "hidden_act": "relu"},
+        {"do_layer_norm_before": True, "_remove_final_layer_norm": False, "layer_norm_elementwise_affine": True},
+        **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "enable_bias"),
         gated=False,
+        attention=attention.opt,
         positions=True,
         norm_bias=True,
         tied=True,
-        renamed=_GPT2_NAMES,
+        renamed={"ffn_dim": "intermediate_size", "activation_function": "hidden_act"},
     ),
     "gemma": ModelFamily(window.none, dense, {"num_key_value_heads": 16, "head_dim": 256}, **GEMMA),
     "gemma2": ModelFamily(
@@ -99,7 +144,7 @@ DENSE = {
     ),
     "falcon": ModelFamily(
         window.none,
-        ffn.dense_falcon,
+        ffn.dense_or_four_times,
         {"multi_query": True, "hidden_act": "gelu"},
         {"alibi": False, "parallel_attn": True},
         mlp_bias="attention_bias",
@@ -151,6 +196,9 @@ DENSE = {
     "nemotron": ModelFamily(window.none, dense, _NEMOTRON, mlp_bias="mlp_bias", gated=False, norm_bias=True),
     "glm": ModelFamily(window.none, dense, **_GLM),
     "glm4": ModelFamily(window.none, dense, post_norms=True, **_GLM),
+    "glm_ocr_text": ModelFamily(
+        window.none, dense, {"num_key_value_heads": 8, "attention_bias": False}, stored_fused=True, post_norms=True
+    ),
     # Its norms follow the blocks, which takes the same kernels; with windows, only those layers have RoPE.
     "exaone4": ModelFamily(window.of_exaone, dense, qk_norm="head", attention=attention.rope_with_window),
     "ernie4_5": ModelFamily(window.none, dense, **ERNIE),
@@ -200,13 +248,16 @@ DENSE = {
         scaled_embedding=True,
     ),
     "granite_swa": ModelFamily(**GRANITE_SWA, ffn=dense, mlp_bias="mlp_bias", tied=True),
+    "muse_glimmer_text": ModelFamily(
+        window.listed, dense, qk_norm="unweighted", post_norms=True, scaled_embedding=True, attention=attention.muse
+    ),
     # Youtu-LLM and MiniCPM3: dense layers behind latent attention.
-    "youtu": ModelFamily(window.none, dense, LATENT, attention=attention.latent, tied=True),
+    "youtu": ModelFamily(window.none, dense, LATENT, attention=latent.latent, tied=True),
     "minicpm3": ModelFamily(
         window.none,
         dense,
         {**LATENT, "q_lora_rank": 768, "kv_lora_rank": 256},
-        attention=attention.latent,
+        attention=latent.latent,
         tied=True,
         scaled_embedding=True,
     ),

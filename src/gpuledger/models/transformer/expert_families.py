@@ -1,9 +1,12 @@
 """Architectures with a mixture of experts behind attention, by ``model_type``."""
 
+from dataclasses import replace
+
 from gpuledger.models.transformer import attention_rules as attention
 from gpuledger.models.transformer import feed_forward_rules as ffn
+from gpuledger.models.transformer import latent_rules as latent
 from gpuledger.models.transformer import window_rules as window
-from gpuledger.models.transformer.dense_families import ERNIE, GEMMA, GRANITE_SWA, LATENT, NO_BIAS
+from gpuledger.models.transformer.dense_families import DENSE, ERNIE, GEMMA, GRANITE_SWA, LATENT, NO_BIAS
 from gpuledger.models.transformer.family import ModelFamily
 
 _QWEN3_MOE = ModelFamily(
@@ -36,7 +39,7 @@ _STEP = ModelFamily(
     renamed=_STEP_NAMES,
 )
 _DEEPSEEK_V4 = ModelFamily(
-    window.none, ffn.deepseek_v4, attention=attention.compressed, residuals="hyper", fixed={"attention_bias": False}
+    window.none, ffn.deepseek_v4, attention=latent.compressed, residuals="hyper", fixed={"attention_bias": False}
 )
 _EXPERTS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
 
@@ -60,11 +63,14 @@ WITH_EXPERTS = {
         {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
         sinks=True,
     ),
-    "deepseek_v2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=attention.latent),
-    "deepseek_v3": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
-    "glm4_moe_lite": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
-    "deepseek_v32": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.sparse_latent),
-    "glm_moe_dsa": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.sparse_latent),
+    "deepseek_v2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=latent.latent),
+    "deepseek_v3": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.latent),
+    "glm4_moe_lite": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.latent),
+    "deepseek_v32": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.sparse_latent),
+    "glm_moe_dsa": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.sparse_latent),
+    "mistral_large4_text": ModelFamily(
+        window.none, ffn.deepseek(router_bias=False), {**LATENT, "q_lora_rank": None}, attention=latent.sparse_latent
+    ),
     # GLM-4.5: experts as DeepSeek-V3's.
     "glm4_moe": ModelFamily(
         window.none,
@@ -73,7 +79,8 @@ WITH_EXPERTS = {
         out_bias=False,
         attention=attention.optional_norm,
     ),
-    "kimi_k2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=attention.latent),
+    "cohere2_moe": replace(DENSE["cohere2"], ffn=ffn.cohere2_moe),
+    "kimi_k2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.latent),
     "minimax_m2": ModelFamily(window.none, ffn.minimax, {"attention_bias": False}, qk_norm="full"),
     "minimax_m3": _MINIMAX_M3,
     "minimax_m3_vl_text": _MINIMAX_M3,
@@ -103,7 +110,7 @@ WITH_EXPERTS = {
     # The bias of its LM head is not counted.
     "phimoe": ModelFamily(window.everywhere, ffn.all_routed("num_local_experts"), norm_bias=True),
     **dict.fromkeys(("olmoe", "flex_olmo"), ModelFamily(window.none, ffn.all_routed("num_experts"), qk_norm="full")),
-    "mistral4": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=attention.latent),
+    "mistral4": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=latent.latent),
     "solar_open": ModelFamily(
         window.none, ffn.deepseek(router_bias=True), {"num_key_value_heads": 8}, attention=attention.optional_norm
     ),
@@ -150,13 +157,13 @@ WITH_EXPERTS = {
     ),
     "granitemoe_swa": ModelFamily(**GRANITE_SWA, ffn=ffn.granite),
     "axk1": ModelFamily(
-        window.none, ffn.axk1, {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}, attention=attention.latent
+        window.none, ffn.axk1, {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}, attention=latent.latent
     ),
     "sarvam_mla": ModelFamily(
         window.none,
         ffn.deepseek_with("moe_router_enable_expert_bias", "q_head_dim"),
         {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 1, "n_shared_experts": 1},
-        attention=attention.latent,
+        attention=latent.latent,
         renamed=_EXPERTS,
     ),
     "sarvam_moe": ModelFamily(
@@ -210,7 +217,7 @@ WITH_EXPERTS = {
         window.none,
         ffn.longcat,
         {**LATENT, "zero_expert_num": 256},
-        attention=attention.latent,
+        attention=latent.latent,
         pairs=True,
         renamed={
             **{"ffn_hidden_size": "intermediate_size", "expert_ffn_hidden_size": "moe_intermediate_size"},

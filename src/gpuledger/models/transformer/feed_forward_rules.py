@@ -14,9 +14,9 @@ def dense(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward
     return [block] * layers
 
 
-def dense_falcon(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
-    """A block four times as wide as the residual stream, unless the file says otherwise."""
-    width = keys.integer("intermediate_size", MAX_WIDTH, 4 * keys.integer("hidden_size", MAX_WIDTH))
+def dense_or_four_times(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """A block four times as wide as the residual stream, unless the file says otherwise (GPT-2, Falcon)."""
+    width = keys.integer("intermediate_size", MAX_WIDTH, None) or 4 * keys.integer("hidden_size", MAX_WIDTH)
     return [replace(block, width=width)] * layers
 
 
@@ -253,6 +253,17 @@ def deepseek_v4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedF
     routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", shared=FeedForward(shared * width))
     bias = _selection_bias(keys)
     return [replace(routed, router_bias=bias and i >= hashed) for i in range(layers)]
+
+
+def cohere2_moe(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Routed experts and a shared one, as wide as so many of them; marked layers are dense, with their own width."""
+    sparse = sparse_layers(keys, layers) if keys.content.get("mlp_layer_types") else [True] * layers
+    keys.known |= {"expert_selection_fn", "shared_expert_combination_strategy", "prefix_dense_sliding_window_pattern"}
+    count = keys.integer("num_shared_experts", MAX_EXPERTS, 0, low=0)
+    more = {"shared": replace(block, width=count * block.width)} if count else {}
+    routed = routed_experts(keys, "num_experts", "intermediate_size", **more)
+    dense = replace(block, width=keys.integer("prefix_dense_intermediate_size", MAX_WIDTH, None) or block.width)
+    return [routed if chosen else dense for chosen in sparse]
 
 
 def kimi_linear(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:

@@ -29,7 +29,9 @@ NEUTRAL = frozenset(
     embedding_multiplier logits_scaling residual_multiplier attention_multiplier
     is_llama_config norm_epsilon attention_softmax_in_fp32 scale_attention_softmax_in_fp32 lm_head_bias
     embedding_initializer_range
-    dim_model_base scale_depth scale_emb mup_denominator
+    dim_model_base scale_depth scale_emb mup_denominator lm_head rm_head
+    num_image_tokens
+    dropout activation_dropout layerdrop init_std pad_key_length validate_runner_input
     """.split()  # noqa: SIM905
 )
 NEUTRAL_STARTS = ("_", "rope_", "unsloth", "transformers")
@@ -140,7 +142,7 @@ class ConfigKeys:
     def fixed(self, key: str, wanted: Any, why: str) -> None:
         """Raise an error that says *why* unless the value is *wanted*, null or missing."""
         if (value := self.value(key, wanted)) is not None and value != wanted:
-            raise self.error(key, f"{_written(value)}: {why}", f"only {shown(wanted)} is modelled")
+            raise self.error(key, f"{_written(value)}: {why}", f"only {_written(wanted)} is modelled")
 
     def unknown(self, allowed: Iterable[str] = ()) -> list[str]:
         """Return the keys that were not read, are not neutral or *allowed*, and have a non-empty value."""

@@ -28,7 +28,7 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
     attentions = family.attention(keys, family, hidden, windows)
     keys.choice("hidden_activation" if keys.content.get("hidden_activation") else "hidden_act", ACTIVATIONS, "silu")
     keys.known |= {"hidden_act", "hidden_activation"}
-    width = keys.integer("intermediate_size", MAX_WIDTH, 4 * hidden if family.positions else None)
+    width = keys.integer("intermediate_size", MAX_WIDTH, None)
     mlp_bias = keys.flag(family.mlp_bias) if isinstance(family.mlp_bias, str) else family.mlp_bias
     block = FeedForward(width or 1, family.gated, mlp_bias, family.stored_fused)
     ffns = family.ffn(keys, count, block)

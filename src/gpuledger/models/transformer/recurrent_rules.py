@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuledger.models.transformer.attention_rules import Windows, grouped_attention, latent_attention
+from gpuledger.models.transformer.attention_rules import Windows, grouped_attention
 from gpuledger.models.transformer.blocks import Attention, Block
 from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
+from gpuledger.models.transformer.latent_rules import latent_attention
 from gpuledger.models.transformer.recurrent_blocks import (
     AttentionBesideMamba,
     DeltaAttention,

@@ -1,0 +1,74 @@
+"""What is said of a config.json whose architecture is unknown: which known one is nearest."""
+
+import re
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from difflib import SequenceMatcher
+from typing import Any
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.download.names import shown
+from gpuledger.models.transformer.blocks import Experts
+from gpuledger.models.transformer.expert_families import WITH_EXPERTS
+from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED
+from gpuledger.models.transformer.family import ModelFamily
+from gpuledger.models.transformer.keys import MAX_WIDTH, ConfigKeys
+from gpuledger.models.transformer.layers import read_layers
+
+#: An architecture is proposed for a file of an unknown one if it knows all of its keys but so many, and none of these,
+#: which say that layers are of another kind.
+_STRANGE, _KINDS = 3, re.compile("multi_query|alibi|parallel|type_vocab|mamba|ssm|conv|state|linear|group_size")
+#: Sizes of a kind of layer, which the file must state itself.
+_OWN = frozenset({"kv_lora_rank", "mamba_d_state"})
+
+
+def unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> InputError:
+    """Name the known architecture that reads a file with the fewest keys left over; of several, by name."""
+    if part := NOT_MODELLED.get(str(kind).lower()):
+        problem = f"{shown(kind)} is not modelled: {part}"
+        return InputError(file, "key model_type", problem, "use a model of another architecture")
+    found = []
+    routed = any(re.search("expert|moe", key) for key in content)
+    for name, family in FAMILIES.items():
+        keys = ConfigKeys(content, file, "", family.defaults, family.renamed)
+        # An architecture that would take its own sizes for the file's is not near.
+        if (
+            not {"hidden_size", "num_hidden_layers", "num_attention_heads", *_OWN & family.defaults.keys()}
+            <= keys.content.keys()
+        ):
+            continue
+        if not routed and name in WITH_EXPERTS:
+            continue
+        with suppress(InputError), warnings.catch_warnings(action="ignore"):
+            check_fixed(keys, family)
+            layers = read_layers(keys, family, keys.integer("hidden_size", MAX_WIDTH))
+            if routed and not any(isinstance(group.ffn, Experts) for group in layers):
+                continue
+            keys.known |= {"vocab_size", "tie_word_embeddings", "max_position_embeddings", "final_logit_softcapping"}
+            strange = sorted(unknown_keys(keys))
+            if len(strange) > _STRANGE or any(_KINDS.search(key) for key in strange):
+                continue
+            alike = SequenceMatcher(None, str(kind), name).ratio()
+            found.append((len(strange), -alike if alike >= 0.6 else 0, len(found), name, strange))
+    problem = f"unknown architecture {shown(kind)}"
+    if not found:
+        problem += ", and none of the known ones can read its keys"
+        remedy = "use a model's complete config.json, or one of another architecture"
+        return InputError(file, "key model_type", problem, remedy)
+    *_, nearest, strange = min(found)
+    unread = f" but {', '.join(strange)}" if strange else ""
+    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk,"
+    remedy += f" treat_as: {nearest} (--treat-as)"
+    return InputError(file, "key model_type", problem, remedy)
+
+
+def check_fixed(keys: ConfigKeys, family: ModelFamily) -> None:
+    for key, wanted in {**family.fixed, "is_encoder_decoder": False}.items():
+        keys.fixed(key, wanted, "another kind of layer")
+
+
+def unknown_keys(keys: ConfigKeys) -> list[str]:
+    """Return the keys that may say that layers are of another kind; of ``text_config``, only its own."""
+    # Multi-token prediction layers are left out.
+    return keys.unknown({"quantization_config", "num_nextn_predict_layers", "expert_dtype"})
