@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from own_cases import refused
-from served_runs import INFERENCEX, PRINTED, SGLANG, TRTLLM, VLLM, written
+from served_runs import (
+    AIPERF,
+    GENAI_PERF,
+    GUIDELLM,
+    INFERENCEX,
+    LLMPERF,
+    PRINTED,
+    SGLANG,
+    TRTLLM,
+    VLLM,
+    written,
+)
 
 from gpuledger.cli.recognise import recognise
 from gpuledger.errors import InputError, InputWarning
@@ -273,7 +284,7 @@ json_values = st.recursive(
 )
 
 
-WRITTEN = [VLLM, SGLANG, INFERENCEX]
+WRITTEN = [VLLM, SGLANG, INFERENCEX, AIPERF, GENAI_PERF, GUIDELLM, *GUIDELLM["benchmarks"], LLMPERF]
 
 
 @given(

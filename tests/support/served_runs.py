@@ -72,3 +72,56 @@ def written(tmp_path, *entries, name="result.json", **change):
     lines = [json.dumps({**entry, **change}) for entry in entries]
     (tmp_path / name).write_text("\n".join(lines), "utf-8")
     return tmp_path / name
+
+
+def _spread(unit, median, mean=None):
+    return {"unit": unit, "avg": mean or median, "p50": median, "p99": 2 * median}
+
+
+#: As AIPerf exports a run, in its main parts: after a phase of 4 requests at a time, 100 at 32.
+AIPERF = {
+    **{"schema_version": "1.4", "aiperf_version": "0.13.0", "is_complete": True, "was_cancelled": False},
+    **{"request_throughput": {"unit": "requests/sec", "avg": 5.0}, "request_count": {"unit": "requests", "avg": 100.0}},
+    **{"time_to_first_token": _spread("ms", 180.0, 200.0), "inter_token_latency": _spread("ms", 9.0, 9.5)},
+    **{"input_sequence_length": _spread("tokens", 1000.0), "output_sequence_length": _spread("tokens", 250.0)},
+    "input_config": {
+        "models": {"items": [{"name": "Qwen/Qwen3-8B"}], "strategy": "round_robin"},
+        "phases": [{"name": "warmup", "concurrency": 4}, {"name": "profiling", "concurrency": 32}],
+    },
+}
+#: As GenAI-Perf does, which says which engine its Triton server ran.
+GENAI_PERF = {
+    **{key: AIPERF[key] for key in ("request_throughput", "input_sequence_length", "output_sequence_length")},
+    **{"request_count": {"unit": "count", "avg": 100}, "time_to_first_token": _spread("us", 180e3)},
+    "inter_token_latency": _spread("ns", 9e6),
+    "input_config": {"model": ["llama"], "backend": "vllm", "concurrency": None, "request_rate": 5.0},
+}
+
+
+def _guidellm(strategy, together):
+    done = {
+        **{"prompt_token_count": 512.0, "output_token_count": 128.0, "request_concurrency": together},
+        **{"time_to_first_token_ms": 50.0, "time_per_output_token_ms": 10.0, "inter_token_latency_ms": 9.7},
+    }
+    metrics = {name: {"successful": {"mean": value + 0.1, "median": value}} for name, value in done.items()}
+    return {
+        "config": {"strategy": strategy, "backend": {"target": "http://localhost:8000", "model": "Qwen/Qwen3-8B"}},
+        "metrics": {"request_totals": {"successful": 60, "errored": 1, "total": 61}, "slo_attainment": 0.9, **metrics},
+    }
+
+
+#: As GuideLLM reports two runs, in their main parts.
+GUIDELLM = {
+    "metadata": {"version": 2},
+    "benchmarks": [
+        _guidellm({"type_": "concurrent", "streams": 16}, 15.2),
+        _guidellm({"type_": "poisson", "rate": 4.0}, 7.0),
+    ],
+}
+#: As LLMPerf sums a run up.
+LLMPERF = {
+    **{"version": "2023-08-31", "model": "llama", "num_concurrent_requests": 5},
+    **{"results_ttft_s_mean": 0.25, "results_inter_token_latency_s_mean": 0.012, "results_num_completed_requests": 40},
+    **{"results_end_to_end_latency_s_mean": 2.25, "results_number_input_tokens_mean": 1024.0},
+    "results_number_output_tokens_mean": 201.0,
+}

@@ -1,5 +1,6 @@
 """Results of server benchmarks: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or what they print;
-and rows of InferenceX and reports of ``trtllm-bench``, which also describe the server.
+and rows of InferenceX and reports of ``trtllm-bench``, which also describe the server; and what AIPerf, GenAI-Perf,
+GuideLLM and LLMPerf measured.
 
 Both programs print the same summary and write one object per run, with the same names for totals and times in
 milliseconds, but nothing about the GPU. About the server, vLLM writes only what ``--metadata KEY=VALUE`` adds; newer
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError, InputWarning, visible
-from gpuledger.readers import trtllm_bench
+from gpuledger.readers import load_generators, trtllm_bench
 from gpuledger.readers.inferencex import as_result, flat, is_row
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
@@ -28,7 +29,9 @@ MOST_RUNS = 10_000
 _MOST = {"ms": 86_400_000.0, "tokens": 2.0**40}
 #: What tells a result: totals that all versions of both programs write, or rates and times of InferenceX.
 MARK = re.compile(
-    r'"(?:(?:request|output)_throughput|request_throughput_req_s|tput_per_gpu|(?:median|mean)_tpot|scenario_type)"\s*:'
+    r'"(?:(?:request|output)_throughput|request_throughput_req_s|tput_per_gpu|(?:median|mean)_tpot|scenario_type|'
+    + "|".join(load_generators.MARKS)
+    + r')"\s*:'
 )
 #: The line above a printed summary, and what its lines and those before it are in a file.
 TITLE = re.compile(r"^=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
@@ -90,7 +93,7 @@ def read_served(path: Path) -> list[ServedRun]:
     else:
         runs = list(_read(path, refused))
     if not runs:
-        problem = "no result of vllm bench serve, sglang.bench_serving, trtllm-bench or InferenceX"
+        problem = "no result of vllm bench serve, sglang.bench_serving, trtllm-bench, InferenceX, AIPerf or GuideLLM"
         remedy = "give what --save-result, --output-file or --report_json wrote, or the summary that was printed"
         raise refused[0] if refused else InputError(path, "", problem, remedy)
     count = len(refused) + len(runs)
@@ -137,14 +140,19 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
         whole = json.loads(text)
         one = not isinstance(whole, list)
-        entries = enumerate([whole] if one else whole, 1)
+        listed = load_generators.runs_in(whole) if isinstance(whole, dict) else whole
+        one = len(listed) == 1 and one
+        entries = enumerate(listed, 1)
     except (ValueError, RecursionError):
         one = False
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
     for at, entry in entries:
         entry = flat(entry) if isinstance(entry, dict) else entry
         if isinstance(entry, dict) and (
-            {"request_throughput", "output_throughput"} & entry.keys() or is_row(entry) or trtllm_bench.is_report(entry)
+            {"request_throughput", "output_throughput"} & entry.keys()
+            or is_row(entry)
+            or trtllm_bench.is_report(entry)
+            or load_generators.reader_of(entry)
         ):
             yield 0 if one else at, entry
 
@@ -183,6 +191,8 @@ class _Entry:
             values = as_result(values, path.name, self.refuse)
         elif trtllm_bench.is_report(values):
             values = trtllm_bench.as_result(values, self.refuse)
+        elif read := load_generators.reader_of(values):
+            values = read(values, self.refuse)
         self.values = values
         told = self.values.get("server_info")
         self.server = told if isinstance(told, Mapping) else {}

@@ -1,0 +1,78 @@
+"""Results of programs that load any server: AIPerf, GenAI-Perf, GuideLLM and LLMPerf."""
+
+import pytest
+from own_cases import refused
+from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, written
+
+from gpuledger.cli.recognise import recognise
+from gpuledger.readers.served_results import read_served
+
+
+def shape(run):
+    return run.input_tokens, run.output_tokens, run.prompts, run.in_flight
+
+
+def times(run):
+    return pytest.approx((run.ttft_s, run.tpot_s))
+
+
+def one(tmp_path, entry, **change):
+    (run,) = read_served(written(tmp_path, entry, **change))
+    return run
+
+
+def test_aiperf_measured_the_last_phase(tmp_path):
+    run = one(tmp_path, AIPERF)
+    assert (run.place, run.engine, run.model, shape(run)) == ("result.json", "", "Qwen/Qwen3-8B", (1000, 250, 100, 32))
+    assert times(run) == (0.18, 0.009), "medians before means"
+    older = {"endpoint": {"model_names": ["a/b", "c/d"]}, "loadgen": {"concurrency": 8, "request_rate": None}}
+    run = one(tmp_path, AIPERF, input_config=older)
+    assert (run.model, run.in_flight) == ("", 8), "two models are none that is known"
+
+
+def test_genai_perf_names_units_and_a_rate(tmp_path):
+    run = one(tmp_path, GENAI_PERF)
+    assert (run.engine, run.model) == ("vllm", "llama")
+    assert times(run) == (0.18, 0.009)
+    # Five requests a second, each of which takes 180 + 249 · 9 ms.
+    assert shape(run) == (1000, 250, 100, 12)
+
+
+def test_guidellm_reports_several_runs(tmp_path):
+    first, second = read_served(written(tmp_path, GUIDELLM))
+    assert (first.place, second.place, first.model) == ("result.json:1", "result.json:2", "Qwen/Qwen3-8B")
+    assert shape(first) == (512, 128, 60, 16)
+    assert second.in_flight == 7, "so many as were measured"
+    assert times(first) == (0.05, 0.0097), "not the time that has the first token in it"
+    alone = one(tmp_path, {"benchmarks": GUIDELLM["benchmarks"][:1]})
+    assert alone == first._replace(place="result.json")
+
+
+def test_llmperf_has_the_first_token_in_its_times(tmp_path):
+    run = one(tmp_path, LLMPERF)
+    assert (run.model, shape(run)) == ("llama", (1024, 201, 40, 5))
+    assert times(run) == (0.25, 0.01), "the rest of 2.25 s for 200 tokens"
+
+
+@pytest.mark.parametrize(
+    ("entry", "runs"), [(AIPERF, "1 run"), (GENAI_PERF, "1 run"), (GUIDELLM, "2 runs"), (LLMPERF, "1 run")]
+)
+def test_such_a_file_is_recognised(tmp_path, entry, runs):
+    (found,) = recognise(written(tmp_path, entry))
+    assert (found.content, list(found.cases)) == (runs, ["serving_time"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "change", "words"),
+    [
+        (AIPERF, {"is_complete": False}, ("is_complete", "the run ended early")),
+        (AIPERF, {"inter_token_latency": None}, ("inter_token_latency", "run the benchmark with --streaming")),
+        (AIPERF, {"inter_token_latency": {"unit": "h", "avg": 1}}, ("unknown unit 'h'", "known units: ns")),
+        (AIPERF, {"request_count": {"avg": "many"}}, ("request_count.avg", "'many' is not a positive number")),
+        (GUIDELLM["benchmarks"][0], {"metrics": {"inter_token_latency_ms": {}}}, ("request_totals", "it is missing")),
+        (LLMPERF, {"results_number_output_tokens_mean": 1}, ("median_tpot_ms", "is missing")),
+    ],
+)
+def test_what_a_run_cannot_say_is_one_line(tmp_path, entry, change, words):
+    with refused("result.json", *words):
+        one(tmp_path, entry, **change)
