@@ -303,3 +303,12 @@ def test_any_value_is_read_or_refused_in_one_line(tmp_path_factory, change, entr
 
 def test_half_a_character_in_a_name_is_written_as_an_escape(tmp_path):
     assert one(tmp_path, INFERENCEX, model="a/\ud800").model == r"a/\ud800"
+
+
+@pytest.mark.parametrize("before", ["# ", "2026-03-01T10:00:00Z bench | "])
+def test_every_line_of_a_log_may_have_something_in_front(tmp_path, before):
+    (tmp_path / "log.txt").write_text("".join(before + line for line in PRINTED.splitlines(True)), "utf-8")
+    (run,) = read_served(tmp_path / "log.txt")
+    assert run == one(tmp_path)._replace(place="log.txt")
+    (found,) = recognise(tmp_path / "log.txt")
+    assert "serving_time" in found.cases

@@ -33,8 +33,9 @@ MARK = re.compile(
     + "|".join(load_generators.MARKS)
     + r')"\s*:'
 )
-#: The line above a printed summary, and what its lines and those before it are in a file.
-TITLE = re.compile(r"^=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
+#: The line above a printed summary, behind what a logger or a comment puts in front of every line; and what the
+#: summary's lines and those before it are in a file.
+TITLE = re.compile(r"^.{0,80}?=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
 _PRINTED = {
     **{"successful requests": "completed", "benchmark duration (s)": "duration", "backend": "backend"},
     **{"total input tokens": "total_input_tokens", "total generated tokens": "total_output_tokens"},
@@ -159,6 +160,8 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _printed(text: str) -> Iterator[dict[str, str]]:
     """Yield the runs whose summaries a log has, with how each was driven, which the lines above it may say."""
+    if (title := TITLE.search(text)) and (width := title[0].index("=")):
+        text = "\n".join(line[width:] for line in text.splitlines())
     for above, below in itertools.pairwise(TITLE.split(text)):
         # After the summary of the run before.
         above = above.rpartition("\n=====")[2]

@@ -790,6 +790,11 @@ def test_a_config_json_is_named_after_its_folder_and_what_it_says(tmp_path, monk
     assert read_model("config.json").name == read_model(".").name == name
 
 
+def test_a_folder_of_another_machines_hub_cache_is_the_models_id():
+    known = read_model("openai/gpt-oss-20b")
+    assert read_model(f"/models/models--openai--gpt-oss-20b/snapshots/{'0a' * 20}/", paths=False) == known
+
+
 def test_the_hub_is_asked_for_model_optimizers_file(monkeypatch, config):
     monkeypatch.setattr(configuration, "_hub_answers", lambda: True)
     file = config(LLAMA)

@@ -216,6 +216,8 @@ def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:
         return path.name, path / "config.json"
     if paths and os.path.isfile(source):
         return path.stem, path
+    if cached := _CACHED.fullmatch(source.rstrip("/")):  # of another machine
+        source = "/".join(cached.groups())
     known = {file.stem.lower(): file for file in sorted(MODELS.glob("*.json"))}
     if found := known.get(source.lower()):
         return found.stem, found
