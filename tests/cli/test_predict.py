@@ -60,6 +60,13 @@ def test_large_batches_and_memory_are_grouped_by_thousands():
     assert "2,748.8 GB  KV cache" in said
 
 
+def test_the_cache_of_a_token_is_said_of_windows_that_are_full_too():
+    # Half of the layers have windows of 128 tokens.
+    said = run("gpt-oss-20b", "--gpu", "h100-sxm", "--batch", 1)
+    assert "49,152 bytes of KV cache per token (24,576 once windows are full)" in said
+    assert "windows are full" not in run("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 1)
+
+
 def test_what_was_measured_is_said_with_its_error(breakdown):
     said = run("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 8)
     found = predict("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 8)

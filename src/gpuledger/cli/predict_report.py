@@ -234,6 +234,8 @@ def _describe(deployment: Deployment) -> str:
     cache = (formats or model.precision).cache
     kept = f"in {kept}" if kept == cache else f"weights in {kept}, cache in {cache}"
     stored, cached = model.weight_bytes(formats) / 1e9, model.kv_bytes_per_token(formats)
+    rest = model.kv_bytes_per_token(formats, full=True)
+    beyond = "" if rest == cached else f" ({rest:,} once windows are full)"
     prompt = prompt_of(deployment)
     prompt += f" ({deployment.cached_tokens:,} of them cached)" if deployment.cached_tokens else ""
     seen = f", {model.vision.parameters / 1e9:.2f} more in its vision tower" if model.vision else ""
@@ -243,7 +245,7 @@ def _describe(deployment: Deployment) -> str:
         drafted = f" {drafts.draft.name}: {drafts.drafted} drafted, {drafts.tokens_per_step:.3g} tokens per step."
     return (
         f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}{towers}{seen}, "
-        f"{stored:.1f} GB ({kept}), {cached:,} bytes of KV cache per token; {prompt}, "
+        f"{stored:.1f} GB ({kept}), {cached:,} bytes of KV cache per token{beyond}; {prompt}, "
         f"{deployment.output_tokens:,} out.{drafted} Predicted, kernels alone."
     )
 

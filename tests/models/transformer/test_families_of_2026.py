@@ -158,3 +158,14 @@ def test_no_architecture_is_proposed_whose_layers_are_of_another_kind(config, mo
     message = f"the nearest is {proposed}," if proposed else "none of the known ones can read its keys"
     with pytest.raises(InputError, match=message):
         read_model(config(content))
+
+
+def test_weights_without_their_zeros_are_not_modelled(config):
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    settings = {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head"]}
+    content = sizes("llama", 1024, 2, 8, 8, 3072, 1000)
+    read_model(config(content | {"quantization_config": settings | {"sparsity_config": {"format": "dense"}}}))
+    sparse = settings | {"sparsity_config": {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}}
+    with pytest.raises(InputError, match="format: 'sparse-24-bitmask': weights without their zeros"):
+        read_model(config(content | {"quantization_config": sparse}))

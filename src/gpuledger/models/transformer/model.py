@@ -238,13 +238,14 @@ class Model:
         tables = sum(table.stored_bytes(precision) for table in self.embeddings)
         return layers + tables + vectors * BITS[precision.plain] // 8
 
-    def kv_bytes_per_token(self, precision: Precision | None = None) -> int:
-        """Return the cache bytes of one token over all layers while no window is full.
+    def kv_bytes_per_token(self, precision: Precision | None = None, full: bool = False) -> int:
+        """Return the cache bytes of one token over all layers while no window is full, or when all are *full*.
 
         An entry that several tokens share (DeepSeek-V4) counts with its share.
         """
         period = math.lcm(*(group.attention.period for group in self.layers))
-        return (int(self.kv_bytes(period, precision)) - self.state_bytes) // period
+        before, after = self.kv_bytes(period * np.arange(2) + full * period * 2**31, precision)
+        return int(after - before) // period
 
     @property
     def state_bytes(self) -> int:

@@ -146,6 +146,7 @@ def _mxfp4(keys: ConfigKeys, plain: str) -> _Scheme:
 
 def _compressed(keys: ConfigKeys, plain: str) -> _Scheme:
     """Groups of modules with a scheme each; one group may be that of all linear layers."""
+    keys.inner("sparsity_config").fixed("format", "dense", "weights without their zeros")
     everywhere: set[tuple[str, str | None]] = set()
     modules: list[tuple[str, tuple[str, str | None]]] = []
     for name in keys.mapping("config_groups"):
