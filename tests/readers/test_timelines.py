@@ -313,6 +313,20 @@ def test_an_empty_table_of_sqlite_is_as_one_that_is_not_there(tmp_path, table):
     assert without["kernel"].iloc[0] == "void gemm<float>(int)"
 
 
+def test_sqlite_of_several_processes_that_number_calls_alike(tmp_path):
+    path = database(tmp_path / "report.sqlite", kernels=[(1000, 1500, 7), (2000, 2500, 7)])
+    first, second = ((1 << 48) + (number << 24) for number in (71, 72))
+    with sqlite3.connect(path) as base:
+        base.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD globalPid INT")
+        base.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = iif(start = 1000, {first}, {second})")
+        base.execute(f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = {first + 71}")
+        base.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1800, 1900, {second + 72}, 7, 3)")
+    base.close()
+    kernels = read_timeline(path).kernels.query("kind == 'kernel'")
+    assert kernels["thread"].tolist() == [str(first + 71), str(second + 72)]
+    assert kernels["launch_s"].tolist() == pytest.approx([-0.5e-6, 0.8e-6])
+
+
 @pytest.mark.parametrize("column", ["deviceId", "streamId", "correlationId", "demangledName", "gridX", "blockZ"])
 def test_null_in_a_column_of_whole_numbers_is_of_its_row_alone(tmp_path, column):
     path = database(tmp_path / "report.sqlite")

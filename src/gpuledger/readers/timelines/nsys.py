@@ -30,9 +30,9 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
         remedy = "record with nsys profile --trace=cuda,nvtx, and export that report"
         raise InputError(path, "", "there is no table CUPTI_ACTIVITY_KIND_KERNEL", remedy)
     texts = dict(base.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
-    columns, correlation, left_out = _kernels(base, tables, texts)
+    columns, numbers, left_out = _kernels(base, tables, texts)
     calls, ranges = _calls(base, tables, texts), _ranges(base, tables, texts)
-    _launches(columns, correlation, calls, ranges)
+    _launches(columns, numbers, calls, ranges)
     host = pd.concat(
         [
             rows[[name for name in HOST_COLUMNS if name in rows]].assign(kind=kind)
@@ -51,8 +51,10 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
 
 def _kernels(
     base: sqlite3.Connection, tables: set[str], texts: Mapping[int, str]
-) -> tuple[dict[str, np.ndarray], np.ndarray, int]:
-    """Return the columns of kernels, copies and sets, what links them to calls, and how many have no valid times."""
+) -> tuple[dict[str, np.ndarray], pd.DataFrame, int]:
+    """Return the columns of kernels, copies and sets, the numbers of their processes and calls, and how many have no
+    valid times.
+    """
     parts = [_activities(base, table, kind) for table, kind in _ACTIVITIES.items() if table in tables]
     device = stacked(parts)
     del parts
@@ -66,7 +68,7 @@ def _kernels(
         **{name: _sizes(device, name) for name in ("grid", "block")},
     }
     columns = {name: values[valid] for name, values in columns.items()} | times
-    return columns, device["correlation"].to_numpy()[valid], int((~valid).sum())
+    return columns, device.loc[valid, ["process", "correlation"]], int((~valid).sum())
 
 
 _ACTIVITIES = {
@@ -85,6 +87,7 @@ def _activities(base: sqlite3.Connection, table: str, kind: str) -> pd.DataFrame
         "stream": ("streamId",),
         "device": ("deviceId",),
         "correlation": ("correlationId",),
+        "process": ("globalPid",),
         **{f"{what}{axis}": (f"{what}{axis}",) for what in ("grid", "block") for axis in "XYZ"},
     }
     rows = select(base, table, wanted).assign(kind=kind)
@@ -122,11 +125,17 @@ def _host(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     return rows.assign(name=names, thread=text(rows["thread"]))[valid].reset_index(drop=True).assign(**times)
 
 
-def _launches(columns: dict[str, Any], correlation: np.ndarray, calls: pd.DataFrame, ranges: pd.DataFrame) -> None:
+def _launches(columns: dict[str, Any], numbers: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) -> None:
     """Add who launched each kernel: call, thread, NVTX ranges, and the operator where a range names one."""
+    made, wanted = number(calls["correlation"]), number(numbers["correlation"])
+    if numbers["process"].notna().any():
+        # Every process numbers its calls from 1; a thread's number begins with its process, above 24 bits.
+        made = made + ((number(calls["thread"]) >> 24) << 32)
+        wanted = wanted + ((number(numbers["process"]) >> 24) << 32)
     # A call without a number (NULL) has launched none of the kernels without one.
-    first = calls.dropna(subset="correlation").drop_duplicates("correlation").set_index("correlation")
-    found = first.reindex(correlation)
+    known = calls["correlation"].notna().to_numpy()
+    first = calls[known].set_index(made[known])
+    found = first[~first.index.duplicated()].reindex(wanted)
     columns["launch_s"] = found["start_s"].to_numpy(float)
     columns["thread"] = found["thread"].astype(object).fillna("").to_numpy()
     columns["launched_by"] = found["name"].astype(object).fillna("").to_numpy()
@@ -135,7 +144,7 @@ def _launches(columns: dict[str, Any], correlation: np.ndarray, calls: pd.DataFr
     parsed = {name: match.groups() for name in set(names) if (match := _OPERATOR.match(name))}
     is_operator = np.array([name in parsed for name in names], bool)
     for what in ("operator", "shapes", "nvtx_range", "annotation"):
-        columns[what] = np.full(len(correlation), "", object)
+        columns[what] = np.full(len(numbers), "", object)
     for rows in (np.flatnonzero(is_operator), np.flatnonzero(~is_operator)):
         own = ranges.iloc[rows]
         start = own["start_s"].to_numpy(float)
