@@ -137,6 +137,14 @@ def test_a_number_of_blocks_settles_the_sign():
     assert report.metrics["value"].tolist() == [1234, 5678]
 
 
+def test_sums_of_counters_are_whole():
+    metrics, units = ["smsp__inst_executed.sum", "m"], ["inst", ""]
+    assert read_values("1,024", "2,048", metrics=metrics, units=units).metrics["value"].tolist() == [1024, 2048]
+    for metric, unit in (("gpu__time_duration.sum", "us"), ("dram__bytes.sum", "Mbyte"), ("a__rate.sum", "%")):
+        with pytest.raises(InputError, match="is ambiguous"):
+            read_values("1,024", metrics=[metric], units=[unit])
+
+
 def test_two_locales_in_one_file_are_refused():
     with pytest.raises(InputError, match=r"'1\.5' has a decimal point, '2,5' a decimal comma; keep"):
         read_values("1.5", "2,5")

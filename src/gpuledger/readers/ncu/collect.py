@@ -226,7 +226,7 @@ class Collector:
         texts = pc.fill_null(pc.utf8_trim_whitespace(pa.concat_arrays([*printed.values()])), "").dictionary_encode()
         places = [arrange(part) for part in np.split(texts.indices.to_numpy(), len(printed))]
         texts = texts.dictionary
-        counted = np.array([metric in COUNT_METRICS for _, _, metric, _ in self._keys])[key]
+        counted = np.array([self._counts(metric, unit) for _, _, metric, unit in self._keys])[key] & (power == 0)
         of_counts = np.unique(np.concatenate([place[counted] for place in places]))
         self._sign.add(texts, texts.take(pa.array(of_counts)))
         numbers, plain, cleaned = parse_numbers(texts, self._sign.now)
@@ -252,6 +252,11 @@ class Collector:
             columns = {name: column[filled] for name, column in columns.items()}
         self._parts.append(columns)
         self._length += len(columns["run"])
+
+    def _counts(self, metric: str, unit: str) -> bool:
+        """Whether all values are whole, as there is no fraction of a block, nor of all instructions of a launch."""
+        summed = metric.endswith(".sum") and unit != "ns" and not {"/", "%"} & set(unit) and self.page != "summary"
+        return metric in COUNT_METRICS or summed
 
 
 def _texts(column: pa.DictionaryArray, codes: np.ndarray) -> list[str]:
