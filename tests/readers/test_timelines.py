@@ -187,6 +187,12 @@ def test_events_without_times_are_left_out_and_counted(tmp_path):
         assert len(read_timeline(write(tmp_path / "trace.json", content)).kernels) == 2
 
 
+def test_kernels_that_have_no_times_are_told_of(tmp_path):
+    write(tmp_path / "a.json", {"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "dur": 5}]})
+    with pytest.raises(InputError, match="no GPU kernel in it, and 1 event has no valid time or duration; record"):
+        read_timeline(tmp_path / "a.json")
+
+
 GARBAGE = {
     "empty": b"",
     "text": b"hello\n",

@@ -85,11 +85,12 @@ def finish(
 ) -> Timeline:
     """Make a timeline of columns whose times are in seconds of any clock; it begins with its first kernel."""
     table, calls = frame(kernels, KERNEL_COLUMNS), frame(host or {}, HOST_COLUMNS)
+    timeless = f"{left_out:,} {'event has' if left_out == 1 else 'events have'} no valid time or duration"
     if not (table["kind"] == "kernel").any():
-        raise InputError(file, "", "there is no GPU kernel in it", "record the activities of the GPU (CUDA) too")
+        problem = "there is no GPU kernel in it" + (f", and {timeless}" if left_out else "")
+        raise InputError(file, "", problem, "record the activities of the GPU (CUDA) too")
     if left_out:
-        have = "event has" if left_out == 1 else "events have"
-        warn(file, "", f"{left_out:,} {have} no valid time or duration", "left out")
+        warn(file, "", timeless, "left out")
     first = table["start_s"].min()
     if np.isfinite(first):
         for times, names in ((table, ("start_s", "launch_s")), (calls, ("start_s",))):
