@@ -104,7 +104,7 @@ def sqlite(path, kernels):
         (
             "kern_sum.csv",
             "Processing [r.sqlite]...\nTime (%),Total Time (ns),Instances,Name\n100,8000,4,gemm\n",
-            "Nsight Systems CSV report (sums)",
+            "Nsight Systems report (sums)",
             ["kernel_breakdown"],
         ),
         (

@@ -71,6 +71,12 @@ def test_trace_of_the_older_rocprof(read):
     assert kernels.loc[0, ["kernel", "duration_s", "stream"]].tolist() == ["bodyForce(Body*, float, int)", 750e-9, 2]
 
 
+def test_calls_of_the_host_that_name_kernels_are_none(read):
+    header = "Domain,Function,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID\n\n"
+    with pytest.raises(InputError, match="neither a timeline nor a report"):
+        read(f"{header}HIP_API_DOMAIN,hipLaunchKernel,gemm,100,900,1\n")
+
+
 def test_statistics_are_sums(read):
     timeline = read(STATISTICS + '"gemm<int, 2>",1000,517647434,517647.4,42.56\n"add",1001,412893767,1,33.9\n')
     assert timeline.format == "rocprof statistics (sums)" and not timeline.has_times

@@ -104,6 +104,8 @@ def _said(error: InputError) -> str:
 
 
 def _look(found: Found, head: bytes) -> None:
+    from gpuledger.readers.timelines import JSON
+
     name = found.path.name
     if head.startswith(b"PAR1"):
         _parquet(found)
@@ -129,7 +131,7 @@ def _look(found: Found, head: bytes) -> None:
         _ncu(found)
     elif head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         _utf_16(found, head.decode("utf-16", "replace"))
-    elif re.match(rb"[\xef\xbb\xbf\s]*[{\[]", head) and not _NCU_TEXT.search(head):
+    elif JSON.match(head) and not _NCU_TEXT.search(head):
         _json(found, head)
     else:
         _text(found, head)
@@ -159,7 +161,7 @@ def _text(found: Found, head: bytes) -> None:
         _served(found)
     elif _NSYS_TEXT.search(text):
         found.format = "text of nsys stats"
-        found.problems.append("columns of text are cut: export it with nsys stats --format csv")
+        found.problems.append("it has no table of kernels: nsys stats --report cuda_gpu_trace --format csv REPORT")
     elif near := nearly_a_table(columns):
         found.problems.append(f"nothing here reads this table; {near}")
     elif sign := next((sign for sign in ";\t" if find_table(set(first.split(sign)), found.path.name)[1]), ""):
@@ -259,6 +261,8 @@ def _served(found: Found) -> None:
 
 
 def _gzip(found: Found) -> None:
+    from gpuledger.readers.timelines import JSON
+
     try:
         with gzip.open(found.path) as handle:
             head = handle.read(HEAD_BYTES)
@@ -266,7 +270,7 @@ def _gzip(found: Found) -> None:
         found.format = "gzip"
         found.problems.append(f"the archive is damaged ({error})")
         return
-    if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
+    if JSON.match(head):
         found.format, found.content = "JSON, compressed", found.size
         if title := timeline_files.title_of_json(head):
             timeline_files.set_timeline(found, f"{title}, compressed")

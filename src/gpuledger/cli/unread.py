@@ -57,7 +57,7 @@ _KINDS = (
     _Kind(
         "rocprofv3 CSV without kernels",
         f"it lists calls, copies or devices; {_ROCPROF}",
-        head=r'\A(?:"Guid",)?"(?:Domain","Function"|Kind","Direction"|Node_Id"|Kind","Operation")',
+        head=r'\A(?:"Guid",)?"?(?:Domain"?,"?Function|Kind"?,"?Direction|Node_Id|Kind"?,"?Operation)\b',
     ),
     _Kind(
         "rocprof counters without times",

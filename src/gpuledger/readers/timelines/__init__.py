@@ -29,6 +29,8 @@ def _read_sqlite(path: Path) -> Timeline:
 
 _READERS = {"kineto": read_kineto, "xla": read_xla, "proton": read_proton, "report": read_report}
 _READERS |= {"sqlite": _read_sqlite, "nsys": lambda path: read_report_of_nsys(path, _read_sqlite)}
+#: How JSON begins; a log may begin with a name, a number or a date in brackets.
+JSON = re.compile(rb'[\xef\xbb\xbf\s]*(?:\{|\[\s*(?:[\[{"\]]|-?[\d.]+\s*,|$))')
 _PROTON = re.compile(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
 #: The names of processes, at the beginning of a trace of XLA's profiler.
 _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
@@ -56,8 +58,7 @@ def timeline_format(path: str | Path) -> str:
                 head = file.read1(4096)
         except (OSError, EOFError, zlib.error):
             head = b"{"  # the reader will say what is wrong
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return json_format(head) if head[:1] in (b"{", b"[") else "report"
+    return json_format(head.removeprefix(b"\xef\xbb\xbf").lstrip()) if JSON.match(head) else "report"
 
 
 def json_format(head: bytes) -> str:
@@ -72,9 +73,10 @@ def read_timeline(path: str | Path) -> Timeline:
 
     * torch.profiler (Kineto): JSON, plain or gzipped
     * XLA's profiler (JAX): JSON, plain or gzipped
-    * Nsight Systems: report, where ``nsys`` is installed; SQLite export; CSV of ``cuda_gpu_trace`` and
-      ``cuda_gpu_kern_sum``
-    * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof
+    * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace`` and
+      ``cuda_gpu_kern_sum``, as CSV or as printed
+    * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof; the printed summary
+    * nvprof and torch.profiler: CSV, or the tables that they print
     * Triton's proton: JSON in hatchet's form
 
     Raises

@@ -1,4 +1,4 @@
-"""CSV reports: traces and sums of kernels of Nsight Systems, rocprof and nvprof.
+"""CSV reports and printed tables: traces and sums of kernels of Nsight Systems, rocprof, nvprof and torch.profiler.
 
 Columns of Nsight Systems: "Report Scripts" of its user guide (cuda_gpu_trace, cuda_kern_exec_trace, cuda_gpu_kern_sum,
 cuda_gpu_sum).
@@ -20,7 +20,7 @@ import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError, warn
 from gpuledger.readers.tabular import SECONDS
-from gpuledger.readers.timelines import nvprof_text, torch_table
+from gpuledger.readers.timelines import printed_text, torch_table
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 #: A time with its unit, as nvprof prints it.
@@ -53,6 +53,7 @@ class _Report:
     block: tuple[str, ...] = ()
     in_blocks: bool = True  # the grid; AMD's are in work-items
     needs: tuple[str, ...] = ()  # what tells it from other reports
+    lacks: str = ""  # what other reports have beside these
     only: tuple[str, str] = ("", "")  # a column, and its value in the rows of kernels and copies
 
     def columns(self) -> set[str]:
@@ -82,7 +83,7 @@ _REPORTS = (
         only=("type", "GPU activities"),  # before CUDA 9 nvprof wrote no types, and the host's calls into a table below
     ),
     _Report(
-        "Nsight Systems CSV report",
+        "Nsight Systems report",
         "name",
         "start",
         duration="duration",
@@ -92,10 +93,10 @@ _REPORTS = (
         block=("blkx", "blky", "blkz"),
         needs=("strm",),  # calls of the host and NVTX ranges have a start and a duration, too
     ),
-    _Report("Nsight Systems CSV report", "kernel name", "kernel start", duration="kernel dur", device="devid"),
-    _Report("Nsight Systems CSV report (sums)", "name", duration="total time", launches="instances"),
+    _Report("Nsight Systems report", "kernel name", "kernel start", duration="kernel dur", device="devid"),
+    _Report("Nsight Systems report (sums)", "name", duration="total time", launches="instances"),
     _Report(
-        "Nsight Systems CSV report (sums)",
+        "Nsight Systems report (sums)",
         "operation",
         duration="total time",
         launches="instances",
@@ -112,7 +113,16 @@ _REPORTS = (
         grid=tuple(f"grid_size_{axis}" for axis in "xyz"),
         block=tuple(f"workgroup_size_{axis}" for axis in "xyz"),
         in_blocks=False,
+        lacks="function",  # calls of the host may name the kernel that they launch
         only=("kind", "KERNEL_DISPATCH"),
+    ),
+    _Report(
+        "rocprofv3's printed summary (sums)",
+        "name",
+        duration="duration",
+        launches="calls",
+        needs=("domain",),
+        only=("domain", "KERNEL_DISPATCH"),
     ),
     _Report("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
     _Report("torch.profiler's printed table (sums)", "name", duration="self cuda", launches="# of calls"),
@@ -123,14 +133,19 @@ _REPORTS = (
 def find_report(head: str) -> str:
     """Return what kind of report a file is that begins so; empty if it is none."""
     for line in head.splitlines()[:_MOST_LINES]:
-        if report := _report_of(line):
-            return report.title
+        if found := _report_of(line):
+            return found[0].title
     return ""
 
 
-def _report_of(line: str) -> _Report | None:
-    names = set(_columns(nvprof_text.header(line) or torch_table.header(line) or line))
-    return next((report for report in _REPORTS if report.columns() <= names), None)
+def _report_of(line: str) -> tuple[_Report, str] | None:
+    """Return of which report a line is the header, and that as the header of a CSV table; None if it is none."""
+    for header in dict.fromkeys((line, torch_table.header(line), printed_text.header(line))):
+        names = _columns(header).keys()
+        for report in _REPORTS:
+            if report.columns() <= names and report.lacks not in names:
+                return report, header
+    return None
 
 
 def _cells(line: str) -> list[str]:
@@ -149,7 +164,13 @@ def _columns(line: str) -> dict[str, tuple[int, str, str]]:
 
 
 def read_report(path: str | Path) -> Timeline:
-    """Read a report; those of sums have no moments."""
+    """Read a report; those of sums have no moments.
+
+    Warns
+    -----
+    InputWarning
+        Another table of the same kind follows: that of another run.
+    """
     path = Path(path)
     try:
         with path.open("rb") as raw:
@@ -158,31 +179,64 @@ def read_report(path: str | Path) -> Timeline:
                 file = io.BytesIO(raw.read().decode("utf-16", "replace").encode("utf-8", "replace"))
             for _ in range(_MOST_LINES):
                 line = file.readline(1 << 20).decode("utf-8-sig", "replace")
-                if header := nvprof_text.header(line):
-                    file = io.BytesIO(nvprof_text.rows(line, file.read().decode("utf-8", "replace")).encode())
-                    line = header
-                elif header := torch_table.header(line):
-                    table, problem = torch_table.rows(line, file.read().decode("utf-8", "replace"))
-                    if problem:
-                        warn(path, "", problem, "shares are of the kernels in it")
-                    file, line = io.BytesIO(table.encode()), header
-                if not line or (report := _report_of(line)):
+                if not line or (found := _report_of(line)):
                     break
-            if not line or report is None:
+            if not line or found is None:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
-            rows = _rows(path, _until_the_next_report(file.read()), len(_cells(line)))
-            return _Table(path, report, _columns(line), rows).timeline()
+            content = file.read().replace(b"\r\n", b"\n")
+        return _read_tables(path, line, *found, content)
     except OSError as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
     except pa.ArrowInvalid as error:
         raise InputError(path, "", f"not a CSV table ({error})", "export the report with --format csv") from None
 
 
+def _read_tables(path: Path, line: str, report: _Report, header: str, content: bytes) -> Timeline:
+    """Read the first table that has kernels, of those with the same header."""
+    # Before CUDA 9, nvprof printed calls below the same header.
+    words = line.encode().split()
+    again = re.compile(rb"(?m)^(?<!API calls:\n)[ \t]*" + rb"\s+".join(map(re.escape, words)) + rb"\s")
+    parts, end = [], 0
+    for match in again.finditer(content) if words[0] in content else ():
+        parts.append(content[end : match.start()])
+        end = match.end()
+    parts.append(content[end:])
+    tables = [_csv_below(line, header, part) for part in parts]
+    while True:
+        rows, problem = tables.pop(0)
+        table = _Table(path, report, _columns(header), _rows(path, rows, len(_cells(header))))
+        if len(table) or not tables:
+            break
+    if not len(table) and header == torch_table.header(line):
+        remedy = "print more rows (row_limit=-1), or call prof.export_chrome_trace('trace.json.gz')"
+        raise InputError(path, "", "no row is a kernel: operators alone have times in this table", remedy)
+    if problem:
+        warn(path, "", problem, "shares are of the kernels in it")
+    # Rows of the same run may follow in another order, fewer of them, or beside those of other domains.
+    own = set(rows.split(b"\n")) if tables else set()
+    others = [set(other.split(b"\n")) for other, _ in tables]
+    if left := sum(not (own <= other or other <= own) for other in others):
+        what = "more table of this kind follows" if left == 1 else "more tables of this kind follow"
+        warn(path, "", f"{left:,} {what}", "not read: keep the output of each run in a file of its own")
+    return table.timeline()
+
+
+def _csv_below(line: str, header: str, content: bytes) -> tuple[bytes, str]:
+    """Return the rows below a header as CSV, and what is wrong with them; the header as in the file, and as CSV."""
+    if header == line:
+        return _until_the_next_report(content), ""
+    text = content.decode("utf-8", "replace")
+    if header != torch_table.header(line):
+        return printed_text.rows(line, text).encode(), ""
+    rows, problem = torch_table.rows(line, text)
+    return rows.encode(), problem
+
+
 def _until_the_next_report(content: bytes) -> bytes:
-    """Return the lines up to an empty one, behind which ``nsys stats`` prints its next report."""
-    content = content.replace(b"\r\n", b"\n")
-    return content[: end.start()] if (end := re.search(rb"\n\s*\n|\n==[\d=]+==", content)) else content
+    """Return the lines up to an empty one, a message or a title, behind which ``nsys stats`` prints its next report."""
+    end = re.search(rb'\n\s*\n|\n==[\d=]+==|\n ?\*\* |\nProcessing \[|\n"?Time ?\(%\)', content)
+    return content[: end.start()] if end else content
 
 
 def _rows(path: Path, content: bytes, width: int) -> pa.Table:
@@ -214,11 +268,14 @@ class _Table:
 
     def __init__(self, path: Path, report: _Report, columns: dict[str, tuple[int, str, str]], rows: pa.Table):
         self._path, self._report, self._places, self._rows = path, report, columns, rows
+        self._take_units()
+        self._take_kernels()
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def timeline(self) -> Timeline:
         report = self._report
-        self._take_units()
-        self._take_kernels()
         behind = r" \[\d+\]$" if "nvprof" in report.title else r"(?: \[clone \.kd\]|\.kd)$"
         names = self._text(report.name).str.strip().str.replace(behind, "", regex=True)
         if "prof" in report.title and report.launches and len(names) and names.str.fullmatch(_NO_KERNEL).all():

@@ -11,15 +11,22 @@ from gpuledger.readers.tabular import SECONDS
 
 _APART = re.compile(r"\s{2,}")
 _TIME = re.compile(r"-?(\d+(?:\.\d+)?)(us|ms|s)")
-_TOTAL = re.compile(r"(?m)^Self CUDA time total:\s*(\S+)")
+#: The time on the GPU, which PyTorch calls CUDA, XPU, HPU, ...
+_SELF = re.compile(r"Self (?!CPU\b)\w+")
+_TOTAL = re.compile(rf"(?m)^{_SELF.pattern} time total:\s*(\S+)")
 _COLUMNS = ("Name", "Self CUDA", "# of Calls")
 #: Ranges that PyTorch marks itself; their rows of the host may be beyond the table's limit.
 _RANGE = re.compile(r"ProfilerStep\*|## Call CompiledFxGraph|Torch-Compiled Region")
+#: Names of kernels of C++ have more signs; a range's name may be a kernel's.
+_PLAIN = re.compile(r"[\w .:/#-]+")
+#: Times are printed with so many digits that their sum is off by far less.
+_EXACT = 0.02
 
 
 def header(line: str) -> str:
     """Return the header of the CSV table of a header that torch.profiler printed; empty of any other line."""
-    printed = line.lstrip().startswith("Name  ") and set(_COLUMNS) <= set(_APART.split(line.strip()))
+    names = _APART.split(line.strip())
+    printed = names[0] == "Name" and "# of Calls" in names and any(map(_SELF.fullmatch, names))
     return ",".join(_COLUMNS) if printed else ""
 
 
@@ -27,9 +34,11 @@ def rows(line: str, text: str) -> tuple[str, str]:
     """Return the kernels below a header as rows of a CSV table, and what is wrong with them (empty: nothing).
 
     A kernel has no time on the host. Triton's have a second row that has: the call, with the same time on the GPU.
-    Ranges that the program marked have two rows, too; there, one counts all that the GPU does meanwhile.
+    Ranges that the program marked have two rows, too; there, one counts all that the GPU does meanwhile. If the other
+    is beyond the table's limit, kernels take longer than the total with them: they are left out, longest first.
     """
     names = _APART.split(line.strip())
+    own = next(filter(_SELF.fullmatch, names))
     cells = []
     for row in text.split("\n")[1:]:
         if row.startswith("-----"):
@@ -38,22 +47,37 @@ def rows(line: str, text: str) -> tuple[str, str]:
         if len(found) >= names.index("# of Calls") + 1:
             cells.append(dict(zip(names, found, strict=False)))
     calls = [row for row in cells if _seconds(row.get("CPU total", row.get("Self CPU", "")))]
-    called, times = {row["Name"] for row in calls}, {(row["Name"], row["Self CUDA"]) for row in calls}
+    called, times = {row["Name"] for row in calls}, {(row["Name"], row[own]) for row in calls}
     kernels = [
         row
         for row in cells
-        if _seconds(row["Self CUDA"])
+        if _seconds(row[own])
         and not _seconds(row.get("CPU total", row.get("Self CPU", "")))
         and not _RANGE.match(row["Name"])
-        and (row["Name"] not in called or (row["Name"], row["Self CUDA"]) in times)
+        and (row["Name"] not in called or (row["Name"], row[own]) in times)
     ]
+    whole, problem = _whole(cells, own, text), ""
+    spent = sum(_seconds(row[own]) for row in kernels)
+    for row in sorted(kernels, key=lambda row: -_seconds(row[own])):
+        if spent > whole * (1 + _EXACT) > 0 and _PLAIN.fullmatch(row["Name"]):
+            kernels.remove(row)
+            spent -= _seconds(row[own])
+            problem += f"{row['Name']} must be a range that the program marked, and is left out; "
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([row[name] for name in _COLUMNS] for row in kernels)
-    spent, total = sum(_seconds(row["Self CUDA"]) for row in kernels), _TOTAL.search(text)
-    whole = _seconds(total.group(1)) if total else 0.0
-    if whole and abs(spent / whole - 1) > 0.02:
-        return file.getvalue(), f"its kernels take {1e3 * spent:,.4g} ms, but its total is {1e3 * whole:,.4g} ms"
-    return file.getvalue(), ""
+    csv.writer(file, lineterminator="\n").writerows([row["Name"], row[own], row["# of Calls"]] for row in kernels)
+    if whole and abs(spent / whole - 1) > _EXACT:
+        problem += f"its kernels take {1e3 * spent:,.4g} ms, but its total is {1e3 * whole:,.4g} ms"
+    return file.getvalue(), problem.removesuffix("; ")
+
+
+def _whole(cells: list[dict[str, str]], own: str, text: str) -> float:
+    """Return the total that is printed below a table, or else the one that its longest row's share tells."""
+    behind = text.partition("\nName  ")[0]
+    if total := _TOTAL.search(behind):
+        return _seconds(total.group(1))
+    longest = max(cells, key=lambda row: _seconds(row[own]), default={})
+    share = re.fullmatch(r"(\d+\.\d+)%", longest.get(f"{own} %", ""))
+    return 100 * _seconds(longest[own]) / float(share.group(1)) if share and float(share.group(1)) else 0.0
 
 
 def _seconds(cell: str) -> float:

@@ -1,0 +1,82 @@
+"""Tables that profilers print in a terminal, as CSV.
+
+Columns are at least two blanks apart or have bars between them. nvprof ("Profiling Modes" of the CUDA profiler's user
+guide) writes the unit behind every time; nsys stats (formats ``column`` and ``table``) and rocprofv3 --summary write it
+into the header. Below the header of nsys, dashes show where each column begins: there, a cell may be empty.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+
+#: No table of kernels has fewer columns.
+_LEAST = 4
+_APART = re.compile(r"\s{2,}")
+_RULE = re.compile(r"\s*[-+|][-+|=: ]*$")
+#: What stands behind a table: an empty line, a message, or the title or the header of another table.
+_END = re.compile(r"\s*$|==|\s*\*\* |Processing \[|[\s|]*(?:Type\s+)?Time ?\(%\)")
+_SIZE = re.compile(r"\((\d+) (\d+) (\d+)\)")
+
+
+def header(line: str) -> str:
+    """Return a line that may be the header of a printed table as the header of a CSV table; empty of any other."""
+    names = _split(line)
+    return _csv([[part for name in names for part in _axes(name)]]) if len(names) >= _LEAST else ""
+
+
+def rows(line: str, text: str) -> str:
+    """Return the table below a header, up to its end, as rows of a CSV table.
+
+    Parameters
+    ----------
+    line, text : str
+        The header, and what follows it.
+    """
+    return _csv(_rows(_split(line), text))
+
+
+def _csv(cells: Iterator[list[str]] | list[list[str]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(cells)
+    return file.getvalue()
+
+
+def _split(line: str, most: int = 0) -> list[str]:
+    """Return the cells of a line; with a number of them, the last one may have blanks."""
+    line = line.strip()
+    if " | " in line:
+        return [cell.strip(" `") for cell in line.strip("|").split("|")]
+    return _APART.split(line, max(most - 1, 0)) if line else []
+
+
+def _axes(name: str) -> list[str]:
+    return [f"{name[:-5]} {axis}" for axis in "XYZ"] if name in ("Grid Size", "Block Size") else [name]
+
+
+def _rows(names: list[str], text: str) -> Iterator[list[str]]:
+    typed, kind = names[0] == "Type", ""
+    rule, begun = "", False
+    for row in text.split("\n"):
+        if _RULE.match(row) and not begun:
+            rule = row
+        elif _END.match(row) or _RULE.match(row):
+            return
+        else:
+            begun = True
+            # Only the first row of a type states it.
+            stated = re.match(r"\s*([A-Z][\w ().-]{1,40}):\s+(?=\d)", row) if typed else None
+            kind = stated.group(1) if stated else kind
+            cells = _split(row[stated.end() :] if stated else row, len(names) - typed)
+            if 1 < len(cells) != len(names) - typed and rule:
+                columns = [match.span() for match in re.finditer("-+", rule)]
+                cells = [row[a:b].strip() for a, b in columns[:-1]] + [row[columns[-1][0] :].strip()]
+            if len(cells) == len(names) - typed:
+                pairs = zip(names[typed:], cells, strict=True)
+                yield [kind] * typed + [part for name, cell in pairs for part in _parts(name, cell)]
+
+
+def _parts(name: str, cell: str) -> list[str]:
+    if name in ("Grid Size", "Block Size"):
+        return list(size.groups()) if (size := _SIZE.fullmatch(cell)) else [""] * 3
+    return ["" if cell == "-" else cell]
