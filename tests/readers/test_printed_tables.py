@@ -86,6 +86,18 @@ def test_empty_cells_are_where_the_dashes_say(read, tmp_path):
     assert kernels[["kind", "grid", "stream"]].to_numpy().tolist() == [["copy", "", 7], ["kernel", "4x2x1", 13]]
 
 
+def test_cells_with_blanks_are_where_the_dashes_say(read):
+    text = """
+  Time (%)  Total Time (ns)  Instances    GridXYZ        BlockXYZ      Name
+  --------  ---------------  ---------  -------------  ------------  ---------
+      75.0             6000          3  125    1    1  32    1    1  gemm(int)
+"""
+    assert read(text) == ([["gemm(int)", 3]], pytest.approx([6e-6]))
+    # Where the header lost its indentation, and the dashes with it, blanks tell the columns.
+    lines = "\n".join(line.strip() for line in NSYS.splitlines())
+    assert read(lines)[0] == [["void gemm<float, 2>(int *)", 3], ["add  of two", 1]]
+
+
 ROCPROF = """
     ROCPROFV3 {title}SUMMARY:
 

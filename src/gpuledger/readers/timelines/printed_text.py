@@ -56,10 +56,11 @@ def _axes(name: str) -> list[str]:
 
 def _rows(names: list[str], text: str) -> Iterator[list[str]]:
     typed, kind = names[0] == "Type", ""
-    rule, begun = "", False
+    columns: list[tuple[int, int]] = []
+    begun = False
     for row in text.split("\n"):
         if _RULE.match(row) and not begun:
-            rule = row
+            columns = [match.span() for match in re.finditer("-+", row)]
         elif _END.match(row) or _RULE.match(row):
             return
         else:
@@ -68,12 +69,19 @@ def _rows(names: list[str], text: str) -> Iterator[list[str]]:
             stated = re.match(r"\s*([A-Z][\w ().-]{1,40}):\s+(?=\d)", row) if typed else None
             kind = stated.group(1) if stated else kind
             cells = _split(row[stated.end() :] if stated else row, len(names) - typed)
-            if 1 < len(cells) != len(names) - typed and rule:
-                columns = [match.span() for match in re.finditer("-+", rule)]
-                cells = [row[a:b].strip() for a, b in columns[:-1]] + [row[columns[-1][0] :].strip()]
+            if len(columns) == len(names) and len(cells) > 1:
+                cells = _cut(row, columns) or cells
             if len(cells) == len(names) - typed:
                 pairs = zip(names[typed:], cells, strict=True)
                 yield [kind] * typed + [part for name, cell in pairs for part in _parts(name, cell)]
+
+
+def _cut(row: str, columns: list[tuple[int, int]]) -> list[str]:
+    """Return the cells below the dashes of each column, empty or with blanks; no cells if text stands between them."""
+    ends = [0, *(end for _, end in columns)]
+    if any(row[end:start].strip() for (start, _), end in zip(columns, ends, strict=False)):
+        return []
+    return [row[start:end].strip() for start, end in columns[:-1]] + [row[columns[-1][0] :].strip()]
 
 
 def _parts(name: str, cell: str) -> list[str]:
