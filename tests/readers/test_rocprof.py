@@ -218,3 +218,65 @@ def test_damaged_database(tmp_path):
             warnings.simplefilter("ignore", InputWarning)
             with suppress(InputError):
                 read_timeline(tmp_path / "r.db")
+
+
+# ------------------------------------------------------------------------------------------------- rocmProfileData
+
+
+def rpd(path, drop=()):
+    texts = ["KernelExecution", "gemm.kd", "CopyDeviceToHost", "BarrierPacket", "", "hipLaunchKernel", "UserMarker"]
+    texts.append("step 1")
+    tables = {
+        "rocpd_string": ("id INT, string TEXT", list(enumerate(texts))),
+        "rocpd_op": (
+            "id INT, gpuId INT, queueId INT, start INT, end INT, description_id INT, opType_id INT",
+            [(1, 0, 2, 1000, 3500, 1, 0), (2, 0, 2, 5000, 6000, 4, 2), (3, 0, 2, 100, 9000, 4, 3)],
+        ),
+        "rocpd_api": (
+            "id INT, pid INT, tid INT, start INT, end INT, apiName_id INT, args_id INT",
+            [(1, 7, 9, 500, 600, 5, 4), (2, 7, 9, 400, 900, 6, 7)],
+        ),
+        "rocpd_api_ops": ("id INT, api_id INT, op_id INT", [(1, 1, 1)]),
+    }
+    with sqlite3.connect(path) as base:
+        for name, (columns, rows) in tables.items():
+            if name not in drop:
+                base.execute(f"CREATE TABLE {name} ({columns})")
+                base.executemany(f"INSERT INTO {name} VALUES ({','.join('?' * len(rows[0]))})", rows)
+    base.close()
+    return path
+
+
+def test_rocm_profile_data(tmp_path):
+    timeline = read_timeline(rpd(tmp_path / "trace.rpd"))
+    kernels = timeline.kernels
+    assert kernels[["kernel", "kind"]].to_numpy().tolist() == [["gemm", "kernel"], ["CopyDeviceToHost", "copy"]]
+    assert kernels["duration_s"].tolist() == pytest.approx([2.5e-6, 1e-6])
+    assert kernels.loc[0, ["stream", "device", "thread", "launched_by"]].tolist() == [2, 0, "7/9", "hipLaunchKernel"]
+    assert kernels.loc[0, "launch_s"] == pytest.approx(-0.5e-6)
+    assert timeline.host[["name", "kind"]].to_numpy().tolist() == [
+        ["hipLaunchKernel", "call"],
+        ["step 1", "annotation"],
+    ]
+
+
+@pytest.mark.parametrize("table", ["rocpd_api", "rocpd_api_ops"])
+def test_rocm_profile_data_without_calls(tmp_path, table):
+    assert read_timeline(rpd(tmp_path / "trace.rpd", drop=[table])).kernels["launched_by"].tolist() == ["", ""]
+
+
+@pytest.mark.parametrize("value", [None, "x", -5, 2**62, 1.5, b"\0"])
+def test_rocm_profile_data_with_hostile_values(tmp_path, value):
+    for table, column in (
+        ("rocpd_op", "start"),
+        ("rocpd_op", "opType_id"),
+        ("rocpd_api", "id"),
+        ("rocpd_string", "string"),
+    ):
+        path = rpd(tmp_path / f"{table}-{column}.rpd")
+        with sqlite3.connect(path) as base:
+            base.execute(f"UPDATE {table} SET {column} = ?", [value])
+        base.close()
+        with warnings.catch_warnings(), suppress(InputError):
+            warnings.simplefilter("ignore", InputWarning)
+            read_timeline(path)

@@ -83,6 +83,9 @@ def read_database(found: Found) -> None:
     if any(name.startswith("rocpd_kernel_dispatch") for name in names):
         set_timeline(found, "rocprofv3 database (rocpd)")
         count_kernels(found)
+    elif "rocpd_op" in names:
+        set_timeline(found, "rocmProfileData database (rpd)")
+        count_kernels(found)
     elif NVPROF in names:
         found.format, found.problems = "database of nvprof", [f"it is not read; {EXPORT_NVPROF}"]
     elif "StringIds" in names or any(name.startswith("CUPTI_") for name in names):

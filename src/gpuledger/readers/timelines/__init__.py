@@ -14,13 +14,15 @@ from gpuledger.readers.timelines.nsys_report import SUFFIXES, read_report_of_nsy
 from gpuledger.readers.timelines.proton import read_proton
 from gpuledger.readers.timelines.reports import read_report
 from gpuledger.readers.timelines.rocpd import read_rocpd
+from gpuledger.readers.timelines.rpd import read_rpd
 from gpuledger.readers.timelines.table import Timeline
 from gpuledger.readers.timelines.xla import read_xla
 
 
 def _of_database(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
-    by_rocprof = any(name.startswith("rocpd_kernel_dispatch") for name in tables)
-    return (read_rocpd if by_rocprof else read_nsys)(path, base, tables)
+    if any(name.startswith("rocpd_kernel_dispatch") for name in tables):
+        return read_rocpd(path, base, tables)
+    return (read_rpd if "rocpd_op" in tables else read_nsys)(path, base, tables)
 
 
 def _read_sqlite(path: Path) -> Timeline:
@@ -76,6 +78,7 @@ def read_timeline(path: str | Path) -> Timeline:
     * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace`` and
       ``cuda_gpu_kern_sum``, as CSV or as printed
     * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof; the printed summary
+    * rocmProfileData: database (rpd)
     * nvprof and torch.profiler: CSV, or the tables that they print
     * Triton's proton: JSON in hatchet's form
 
