@@ -170,6 +170,12 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ),
         ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "it holds no times"),
         ("avg.txt", b"-" * 40 + b"  ----\n   Name    Self CPU %   # of Calls\n", "prof.export_chrome_trace"),
+        ("nsys.json", b'{"data":[]}\n{"Type":79,"CudaEvent":{"startNs":"1"}}\n', "nsys export --type sqlite"),
+        (
+            "hip.csv",
+            b"Domain,Function,Kernel_Name,Start_Timestamp,End_Timestamp\n",
+            "it lists calls, copies or devices",
+        ),
         ("vm.xplane.pb", b"\n\x0c", "give the .trace.json.gz"),
         ("r.pftrace", b"\n\x0c", "protobuf is not read"),
         ("bench.json", b'{"request_throughput": 5.2, "mean_ttft_ms": 9}', "completed: it is missing"),

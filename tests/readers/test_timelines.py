@@ -666,6 +666,15 @@ def test_proton(tmp_path):
     assert not timeline.has_times
 
 
+@pytest.mark.parametrize("metrics", [{"cycles": 5}, {}])
+def test_proton_without_times(tmp_path, metrics):
+    kernel = {"children": [], "frame": {"name": "k"}, "metrics": metrics}
+    nothing = {"children": [], "frame": {"name": "ROOT"}, "metrics": {"count": 0, "time (ns)": 0}}
+    for root in (nothing, nothing | {"children": [kernel]}):
+        with pytest.raises(InputError, match=r"no kernel has a time \(time \(ns\).*others count cycles"):
+            read_timeline(write(tmp_path / "a.hatchet", [root, {}]))
+
+
 @pytest.mark.parametrize("value", [None, "x", -1, [], float("nan"), float("inf"), 10**400])
 def test_proton_with_hostile_metrics(tmp_path, value):
     for key in ("time (ns)", "count"):

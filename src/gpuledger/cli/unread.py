@@ -48,6 +48,11 @@ _KINDS = (
         "it is not read; give the results.csv that rocprof wrote beside it",
         head=r'\A(?=[\s\S]*"traceEvents")(?=[\s\S]*"BeginNs")',
     ),
+    _Kind(
+        "export of Nsight Systems (JSON)",
+        "it is not read; export it with nsys export --type sqlite REPORT.nsys-rep",
+        head=r'"(?:CudaEvent|TraceProcessEvent|NvtxEvent)"\s*:\s*\{',
+    ),
     _Kind("rocprofv3 JSON", f"this JSON is not read; {_ROCPROF}", head=r'\A\s*\{\s*"rocprofiler-sdk-tool"'),
     _Kind(
         "rocprofv3 counters without times",

@@ -40,6 +40,9 @@ def read_proton(path: str | Path) -> Timeline:
         columns["duration_s"].append(time * _UNITS[unit])
         columns["operator"].append("/".join(scopes))
         columns["device"].append(_integer(metrics.get("device_id")))
+    if not columns["kernel"]:
+        remedy = "record a GPU with proton.start(backend='cupti') or 'roctracer': others count cycles"
+        raise InputError(path, "", f"no kernel has a time ({', '.join(_UNITS)})", remedy)
     return finish(path, "Triton proton profile (sums)", columns)
 
 
@@ -59,5 +62,5 @@ def _kernels(nodes: list) -> Iterator[tuple[str, tuple[str, ...], dict]]:
         if isinstance(below, list) and below:
             within = scopes if name == "ROOT" else (*scopes, name)
             waiting += [(child, within) for child in reversed(below)]
-        elif isinstance(metrics, dict) and any(unit in metrics for unit in _UNITS):
+        elif name != "ROOT" and isinstance(metrics, dict) and any(unit in metrics for unit in _UNITS):
             yield name, scopes, metrics
