@@ -474,6 +474,20 @@ def test_annotations_on_the_gpu_count_where_there_are_no_others(tmp_path):
     assert read_timeline(tmp_path / "both.json").host["name"].tolist() == ["on the host"]
 
 
+def test_kineto_of_2021(tmp_path):
+    """Of the samples of its plug-in for TensorBoard: names with capitals, identifiers without, texts for threads."""
+    events = [
+        event("Operator", "ProfilerStep#2", 0, 100, tid="11", **{"External id": 1}),
+        event("Operator", "aten::add_", 10, 20, tid="12", **{"External id": 98}),
+        event("Runtime", "cudaLaunchKernel", 40, 5, tid="11", correlation=467, **{"external id": 98}),
+        event("Kernel", "add", 50, 1, 0, "stream 7", device=0, stream=7, correlation=467, **{"external id": 98}),
+    ]
+    path = write(tmp_path / "a.json", {"computeProperties": [{"name": "Tesla V100"}], "traceEvents": events})
+    timeline = read_timeline(path)
+    assert timeline.devices == ["Tesla V100"]
+    assert timeline.kernels.loc[0, ["operator", "annotation", "stream"]].tolist() == ["aten::add_", "ProfilerStep#2", 7]
+
+
 def test_a_database_of_nvprof_is_named(tmp_path):
     with closing(sqlite3.connect(tmp_path / "a.nvvp")) as base:
         base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INT)")

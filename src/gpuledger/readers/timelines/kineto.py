@@ -44,7 +44,7 @@ def read_kineto(path: str | Path) -> Timeline:
     finally:
         if collecting:
             gc.enable()
-    properties = stream.header.get("deviceProperties")
+    properties = stream.header.get("deviceProperties", stream.header.get("computeProperties"))
     listed = properties if isinstance(properties, list) else []
     names = [str(entry.get("name", "")) for entry in listed if isinstance(entry, dict)]
     columns, calls = rows.columns()
@@ -80,8 +80,10 @@ class _EventColumns:
             columns = add(event, category, inside)
             columns["start"].append(times[0])
             columns["duration"].append(times[1])
-            for name, key in (("external", "External id"), ("correlation", "correlation")):
+            for name, key, old in (("external", "External id", "external id"), ("correlation", "correlation", "")):
                 value = inside.get(key)
+                if value is None:
+                    value = inside.get(old)
                 columns[name].append(value if type(value) is int and -1 < value < _LARGEST else _integer(value))
 
     def _add_device(self, event: dict, category: str, inside: dict) -> dict[str, Any]:
@@ -97,7 +99,9 @@ class _EventColumns:
     def _add_host(self, event: dict, category: str, inside: dict) -> dict[str, Any]:
         rows = self.host
         rows["name"].append(self._once(event.get("name", "")))
-        rows["kind"].append(HOST[category])
+        # Older versions counted the steps of the profiler among the operators.
+        step = category == "Operator" and str(event.get("name")).startswith("ProfilerStep#")
+        rows["kind"].append("annotation" if step else HOST[category])
         rows["thread"].append(self._once(f"{event.get('pid')}/{event.get('tid')}"))
         rows["shapes"].append(self._once(inside.get("Input Dims") or inside.get("Input dims") or ""))
         rows["types"].append(self._once(inside.get("Input type") or ""))
