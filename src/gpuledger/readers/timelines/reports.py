@@ -53,7 +53,7 @@ class _Report:
     block: tuple[str, ...] = ()
     in_blocks: bool = True  # the grid; AMD's are in work-items
     needs: tuple[str, ...] = ()  # what tells it from other reports
-    lacks: str = ""  # what other reports have beside these
+    lacks: tuple[str, ...] = ()  # what others have beside these
     only: tuple[str, str] = ("", "")  # a column, and its value in the rows of kernels and copies
 
     def columns(self) -> set[str]:
@@ -113,7 +113,7 @@ _REPORTS = (
         grid=tuple(f"grid_size_{axis}" for axis in "xyz"),
         block=tuple(f"workgroup_size_{axis}" for axis in "xyz"),
         in_blocks=False,
-        lacks="function",  # calls of the host may name the kernel that they launch
+        lacks=("function",),  # calls of the host may name the kernel that they launch
         only=("kind", "KERNEL_DISPATCH"),
     ),
     _Report(
@@ -143,7 +143,7 @@ def _report_of(line: str) -> tuple[_Report, str] | None:
     for header in dict.fromkeys((line, torch_table.header(line), printed_text.header(line))):
         names = _columns(header).keys()
         for report in _REPORTS:
-            if report.columns() <= names and report.lacks not in names:
+            if report.columns() <= names and not names & set(report.lacks):
                 return report, header
     return None
 
