@@ -74,6 +74,15 @@ def test_tables_with_bars(read):
     assert read(table) == ([["gemm(int)", 3], ["add", 1]], pytest.approx([6e-6, 2e-6]))
 
 
+def test_tables_with_tabs(read):
+    rows = [
+        "Time (%)\tTotal Time (ns)\tInstances\tStyle\tName",
+        '75.0\t6000\t3\t\t"gemm(int, int)"',
+        "25.0\t2000\t1\t\tadd",
+    ]
+    assert read("\r\n".join(rows)) == ([["gemm(int, int)", 3], ["add", 1]], pytest.approx([6e-6, 2e-6]))
+
+
 def test_empty_cells_are_where_the_dashes_say(read, tmp_path):
     text = """
  Start (ns)  Duration (ns)  CorrId  GrdX  GrdY  GrdZ  BlkX  BlkY  BlkZ  Bytes (MB)  Strm  Name

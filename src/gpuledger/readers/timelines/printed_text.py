@@ -1,8 +1,9 @@
 """Tables that profilers print in a terminal, as CSV.
 
-Columns are at least two blanks apart or have bars between them. nvprof ("Profiling Modes" of the CUDA profiler's user
-guide) writes the unit behind every time; nsys stats (formats ``column`` and ``table``) and rocprofv3 --summary write it
-into the header. Below the header of nsys, dashes show where each column begins: there, a cell may be empty.
+Columns are at least two blanks apart, or have bars or tabs between them. nvprof ("Profiling Modes" of the CUDA
+profiler's user guide) writes the unit behind every time; nsys stats (formats ``column``, ``table`` and ``tsv``) and
+rocprofv3 --summary write it into the header. Below the header of nsys, dashes show where each column begins: there, a
+cell may be empty.
 """
 
 import csv
@@ -44,6 +45,8 @@ def _csv(cells: Iterator[list[str]] | list[list[str]]) -> str:
 
 def _split(line: str, most: int = 0) -> list[str]:
     """Return the cells of a line; with a number of them, the last one may have blanks."""
+    if "\t" in line:
+        return [cell.strip(' "') for cell in line.strip("\r\n").split("\t")]
     line = line.strip()
     if " | " in line:
         return [cell.strip(" `") for cell in line.strip("|").split("|")]
