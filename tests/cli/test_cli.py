@@ -414,6 +414,21 @@ def test_profile_of_another_file_says_what_it_is(tmp_path):
         run("profile", tmp_path)
 
 
+def test_profile_of_what_nsys_prints(tmp_path):
+    rule = " --------  ---------------  ---------  ----"
+    for name, total in (("after", 6000), ("before", 9000)):
+        rows = f"     99.0            {total:,}          2  gemm\n      1.0               10          1  add\n"
+        header = f"\n Time (%)  Total Time (ns)  Instances  Name\n{rule}\n"
+        (tmp_path / name).write_text(f" ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n{header}{rows}")
+    found = json.loads(run("profile", tmp_path / "after", "--json"))
+    assert found["launches"] == 3 and found["time_s"] == pytest.approx(6.01e-6)
+    # Sums do not say when kernels ran.
+    assert found["step"] == {"span_s": None, "kernel_time_s": pytest.approx(6.01e-6), "idle_percent": None, "steps": 1}
+    said = run("profile", tmp_path / "after", "--baseline", tmp_path / "before")
+    assert "All kernels take 6.01 µs instead of 9.01 µs" in said
+    assert "1 kernel changed by less than 0.05 % of a step" in said
+
+
 def test_profile_of_a_timeline_sums_the_launches_of_each_kernel(tmp_path):
     kernels = [("gemm", 30.0), ("norm", 10.0), ("gemm", 60.0)]
     events = [

@@ -50,7 +50,8 @@ def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
     launches, time_s = int(table["launches"].sum()), float(table["time_s"].sum())
     if as_json:
         names = {"span": "span_s", "kernel_time": "kernel_time_s", "idle_percent": "idle_percent", "steps": "steps"}
-        about = {name: step.summary[quantity]["value"] for quantity, name in names.items()}
+        values = {name: step.summary[quantity]["value"] for quantity, name in names.items()}
+        about = {name: None if value == "unknown" else value for name, value in values.items()}
         of_gpus = [
             {"device": int(each) if each >= 0 else None, "kernel_time_s": float(time)} for each, time in gpus.items()
         ]
@@ -133,4 +134,4 @@ def print_comparison(result: CaseResult, as_json: bool) -> None:
     if rest := len(kernels) - len(large):
         if rows:
             say()
-        say(f"{rest:,} kernels changed by less than {SMALL / 10:.2%} of a step".replace("%", " %"))
+        say(f"{rest:,} kernel{'s' * (rest != 1)} changed by less than {SMALL / 10:.2%} of a step".replace("%", " %"))
