@@ -124,5 +124,5 @@ class DecimalSign:
             "metric values",
             f"{next(iter(self._ambiguous.values()))!r} is ambiguous (thousands or decimals), "
             "and so is every other value",
-            'print the report again with LC_ALL=C, or say which sign is the decimal one (decimal: ".")',
+            'print the report again with LC_ALL=C, or say which sign is the decimal one (decimal: "."; --decimal .)',
         )

@@ -116,7 +116,7 @@ def _parts(path: str | Path, sign: DecimalSign, values: int | None, scaled: bool
         if sign.misread:
             if launches:
                 problem = "the decimal sign is not clear from the first values"
-                raise InputError(path, "metric values", problem, 'say which it is (decimal: ".")')
+                raise InputError(path, "metric values", problem, 'say which it is (decimal: "."; --decimal .)')
             yield from _parts(path, DecimalSign(path, assumed=sign.now), values, scaled)
             return
         while values and sign.certain and (part := collector.give(values)):
