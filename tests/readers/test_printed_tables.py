@@ -50,6 +50,8 @@ def test_what_nsys_stats_prints(read):
     assert read(titles_alone) == expected
     old = NSYS.replace("Time (%)", "Time(%)").replace("** CUDA GPU Kernel Summary (cuda_gpu_kern_sum)", "CUDA Kernels")
     assert read(old.replace("(ns)", "(us)"))[1] == pytest.approx([6e-3, 2e-3])
+    for sign in ("// ", "# ", "> ", "  //"):
+        assert read("".join(f"{sign}{line}" for line in NSYS.splitlines(keepends=True))) == expected
     # Somebody cut rows out.
     assert read(NSYS.replace("     25.0", "  ...\n     25.0")) == expected
 
