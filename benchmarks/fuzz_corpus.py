@@ -1,6 +1,8 @@
 """What `fuzz.py` damages: a small file of every format, and how it is read."""
 
+import json
 import sqlite3
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from fuzz_tables import tables, written
 
 from gpuledger import schemas
 from gpuledger.cli.recognise import recognise
+from gpuledger.files import ROOT
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.ledger.download.unpack import unpack_zip
 from gpuledger.ledger.study import read_studies
@@ -34,7 +37,9 @@ from gpuledger.studies.flop_reconciliation.launches import read_shapes
 from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF
+
 DATA = ROOT / "tests/data"
 
 
@@ -159,6 +164,21 @@ _TORCH_TABLE = """-------------------------  ------------  ------------  -------
 Self CPU time total: 1s
 Self CUDA time total: 7.500ms
 """
+_NSYS_TEXT = """ ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):
+
+ Time (%)  Total Time (ns)  Instances  Avg (ns)    Name
+ --------  ---------------  ---------  --------  ---------
+     75.0            6,000          3   2,000.0  void gemm<float, 2>(int *)
+     25.0            2,000          1   2,000.0  add  of two
+"""
+_RPD = """CREATE TABLE rocpd_string (id INT, string TEXT);
+INSERT INTO rocpd_string VALUES (0, 'KernelExecution'), (1, 'gemm.kd'), (2, 'CopyDeviceToHost'), (3, 'hipLaunchKernel');
+CREATE TABLE rocpd_op (id INT, gpuId INT, queueId INT, start INT, end INT, description_id INT, opType_id INT);
+INSERT INTO rocpd_op VALUES (1, 0, 2, 1000, 3500, 1, 0), (2, 0, 2, 5000, 6000, 4, 2);
+CREATE TABLE rocpd_api (id INT, pid INT, tid INT, start INT, end INT, apiName_id INT, args_id INT);
+INSERT INTO rocpd_api VALUES (1, 7, 9, 500, 600, 3, 4);
+CREATE TABLE rocpd_api_ops (id INT, api_id INT, op_id INT);
+INSERT INTO rocpd_api_ops VALUES (1, 1, 1);"""
 _REPORT = """{"engine": {"model": "Qwen/Qwen3-8B", "kv_cache_dtype": "FP8", "quantization": "NVFP4"},
 "world_info": {"tp_size": 2, "pp_size": 1, "ep_size": -1, "max_batch_size": 64},
 "request_info": {"num_requests": 512, "avg_num_concurrent_requests": 31.9, "avg_input_length": 1024.0,
@@ -181,8 +201,14 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "nvprof CSV", written(folder / "nvprof.csv", _NVPROF_CSV), read_timeline
     yield "nvprof text", written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
     yield "nvprof trace as text", written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
+    yield "nsys text", written(folder / "nsys.txt", _NSYS_TEXT), read_timeline
+    with closing(sqlite3.connect(folder / "a.rpd")) as database:
+        database.executescript(_RPD)
+    yield "rpd", folder / "a.rpd", read_timeline
     yield "torch.profiler's table", written(folder / "torch.txt", _TORCH_TABLE), read_timeline
     yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
+    for name, entry in (("AIPerf", AIPERF), ("GenAI-Perf", GENAI_PERF), ("GuideLLM", GUIDELLM), ("LLMPerf", LLMPERF)):
+        yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served
     yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline

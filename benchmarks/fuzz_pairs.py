@@ -117,6 +117,7 @@ def _write_database(content: dict, path: Path) -> None:
 HOLDS_VALUES = {
     ".sqlite": (_read_database, _write_database),
     ".db": (_read_database, _write_database),
+    ".rpd": (_read_database, _write_database),
     ".parquet": (
         lambda path: pd.read_parquet(path).to_dict("list"),
         lambda content, path: pd.DataFrame(content).to_parquet(path),
