@@ -139,6 +139,8 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         tmp_path / "g.parquet"
     )
     assert inspect(tmp_path / "g.parquet")[0]["studies"] == ["kernel_time"]
+    (tmp_path / "g.csv").write_text("GEMM_DTYPE, M, N, K, Latency\nbf16,1,1,1,1\n")
+    assert inspect(tmp_path / "g.csv")[0]["studies"] == ["kernel_time"]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,9 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
     [
         ("empty.csv", b"", "the file is empty"),
         ("notes.txt", b"hello", "nothing here reads this kind of file"),
-        ("gemm.csv", b"M,N,K,time\n1,1,1,2\n", "as a table of GEMM times it would need the columns gemm_dtype, m, n,"),
-        ("mnk.csv", b"m,n,k,latency\n1,1,1,2\n", "as a table of GEMM times it would need the column gemm_dtype"),
+        ("gemm.csv", b"M,N,K,time\n1,1,1,2\n", "table of GEMM times, which would need the columns gemm_dtype, latency"),
+        ("mnk.csv", b"m,n,k,latency\n1,1,1,2\n", "table of GEMM times, which would need the column gemm_dtype"),
+        ("runs.csv", b"model,sequence_tokens,micro_batch\na,1,1\n", "training runs, which would need the column gpu"),
         ("prof.csv", b"==PROF== Connected\n==ERROR== The application returned an error code (1).\n", "ncu failed"),
         ("cut.json", b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"a":', "truncated"),
         ("bad.json", b"{oops", "not valid JSON"),

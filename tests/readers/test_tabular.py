@@ -42,6 +42,15 @@ def test_types(tmp_path):
     assert frame["latency_ms"].isna().tolist() == [False, True]
 
 
+def test_capitals_and_spaces_of_names_and_choices_do_not_matter(tmp_path):
+    capital = GOOD.replace("name,kind,count,latency_ms", "Name, KIND ,count,Latency_ms").replace("y,b", "y,B")
+    assert read(tmp_path, GOOD).equals(read(tmp_path, capital))
+    # A column that is declared is never taken for another one.
+    (tmp_path / "t.csv").write_text("name,Name\n1,2\n")
+    both = read_csv(tmp_path / "t.csv", [Column("NAME"), Column("name")])
+    assert both.to_dict("list") == {"NAME": ["2"], "name": ["1"]}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -55,7 +64,8 @@ def test_types(tmp_path):
         ("1.5", "nan", "line 2, column latency_ms: 'nan' is not a number"),
         ("y,b", "y,c", "line 3, column kind: 'c' is not one of a, b"),
         ("false", "no", "line 3, column spilled: 'no' is not true or false"),
-        ("count,", "", "a line has more cells than the first has names"),
+        ("count,", "", "line 2: more cells than the first line has names; give every line the same number of cells"),
+        ("name,", "# mine\nname,", "line 2: more cells than the first line has names; remove comments above"),
         ("name,kind,count", "name,kind,number", "line 1: the column 'count' is missing"),
         ("kind,count", "sort,number", "line 1: the columns 'kind', 'count' are missing; add or rename them"),
     ],

@@ -251,7 +251,7 @@ def test_rows_without_a_reading_are_counted(tmp_path):
         (lambda table: table.assign(power=1000 * table["power"]), "is beyond a limit of 1000 W; give watts"),
         (lambda table: table.assign(power_limit=700.0 + (table.index > 9)), "power limits from 700 to 701 W"),
         (lambda table: table.assign(power_limit=""), "is not a positive number"),
-        (lambda table: table.assign(latency=0.01), "0 steady readings below the limit"),
+        (lambda table: table.assign(latency=0.01), "of 0 steady readings below the limit"),
         (lambda table: table.assign(power=table["power"] * np.where(table.index % 2, 0.5, 1)), "0 steady readings"),
     ],
 )
@@ -326,12 +326,12 @@ def test_copies_alone_and_types_without_a_peak_make_a_page(tmp_path):
         (lambda rows: rows.assign(precision="int3"), "int3"),
         (lambda rows: rows.assign(time_us=0), "time_us"),
         (lambda rows: rows.rename(columns={"time_us": "time_ms"}), "wrong unit"),
-        (lambda rows: rows[rows["kernel"] != "copy"].head(60), "with 60 different amounts of work, where about 40"),
-        (lambda rows: rows.head(30), "30 steady readings below the limit of kernels that move bytes"),
+        (lambda rows: rows[rows["kernel"] != "copy"].head(60), "each half needs 20 of one type of products"),
+        (lambda rows: rows.head(30), "of 30 steady readings below the limit of kernels that move bytes"),
         # What the limit cuts tells no energy, what moves nothing none of a byte, and one kernel cannot be held back.
-        (lambda rows: rows.assign(power_w=400.0), "0 steady readings below the limit"),
-        (lambda rows: rows.assign(bytes=0), "0 steady readings below the limit of kernels that move bytes"),
-        (lambda rows: pd.concat([rows.head(1)] * 100), "with 1 different amounts of work"),
+        (lambda rows: rows.assign(power_w=400.0), "of 0 steady readings below the limit"),
+        (lambda rows: rows.assign(bytes=0), "of 0 steady readings below the limit of kernels that move bytes"),
+        (lambda rows: pd.concat([rows.head(1)] * 100), "in the half to judge, by a hash of the work"),
     ],
 )
 def test_bad_readings_of_ones_own_are_one_line(tmp_path, change, words):

@@ -314,7 +314,7 @@ def test_a_group_of_a_group_norm_is_a_row(folder):
         ("torch.float32", "torch.bfloat16", "line 2: torch.bfloat16 in ms, not torch.float32 in ms"),
         ("N,1024,", "N,16384,", "liger, 4096×16384: two rows have this kernel and shape"),
         (",liger,", ",other,", "column kernel_provider: there is no row of liger"),
-        ("0.6.0\n", "0.6.0,1\n", "a line has more cells than the first has names"),
+        ("0.6.0\n", "0.6.0,1\n", "line 2: more cells than the first line has names"),
         (SIZES, "[" * 100_000, "line 2: sizes or time cannot be read"),
     ],
 )

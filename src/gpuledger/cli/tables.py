@@ -83,8 +83,9 @@ _TABLES = (
 
 def find_table(columns: Collection[str], file: str) -> tuple[str, dict[str, dict[str, Any]]]:
     """Return what a table with these columns is, and by study the inputs of a case that reads it; empty if unknown."""
+    have = {column.strip().lower() for column in columns}
     for title, needed, place, others in _TABLES:
-        if set(needed.split()) <= set(columns):
+        if set(needed.lower().split()) <= have:
             study, key = place.split()
             return title, {study: {key: file, **others}}
     return "", {}
@@ -92,10 +93,9 @@ def find_table(columns: Collection[str], file: str) -> tuple[str, dict[str, dict
 
 def nearly_a_table(columns: Collection[str]) -> str:
     """Say what a table with these columns would be if one or two of them were there; empty if nothing is near."""
-    have = {column.lower() for column in columns}
+    have = {column.strip().lower() for column in columns}
     for title, needed, *_ in _TABLES:
-        absent = set(needed.split()) - have
-        if len(absent) <= min(2, len(needed.split()) - 3):
-            missing = [column for column in needed.split() if column not in columns]
-            return f"as a {title} it would need the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        missing = [column for column in needed.split() if column.lower() not in have]
+        if len(missing) <= min(2, len(needed.split()) - 3):
+            return f"nearest: {title}, which would need the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
     return ""

@@ -7,6 +7,7 @@ import csv
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -49,7 +50,7 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
     Parameters
     ----------
     path : path
-        A comma-separated UTF-8 file with a header line.
+        A comma-separated UTF-8 file with a header line, as :func:`read_cells` reads it.
     columns : sequence of Column
         All allowed columns; those that are not optional are required.
     key : sequence of str
@@ -93,7 +94,8 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
     Parameters
     ----------
     columns : iterable of str
-        What an empty file is told to have.
+        Names that are looked for; a column is called so in the result if its own name differs only in capitals and in
+        spaces around it.
     **options
         Passed to ``pandas.read_csv``.
 
@@ -103,6 +105,7 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
         The file is absent or empty, or a line has more cells than the first: pandas would take the first column of all
         as an index, and each number would be under its neighbour's name.
     """
+    columns = list(columns)
     if len(names := header(path)) == 1 and (sign := next((sign for sign in ";\t" if sign in names[0]), None)):
         problem = f"its cells are separated by {'semicolons' if sign == ';' else 'tabs'}"
         raise InputError(path, "line 1", problem, "separate them by commas, with a point for decimals")
@@ -110,23 +113,36 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
         with warnings.catch_warnings():
             # pandas only warns when it drops surplus cells that are not empty.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(path, index_col=False, encoding="utf-8-sig", **options)
+            table = pd.read_csv(path, index_col=False, encoding="utf-8-sig", **options)
     except (UnicodeDecodeError, OSError) as error:
         raise unreadable(path, error, "save it as UTF-8 text") from None
     except pd.errors.EmptyDataError:
         raise InputError(path, "", "the file is empty", f"give it the columns {', '.join(columns)}") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:
         problem = f"not a table: {str(error).removeprefix('Error tokenizing data. C error: ')}"
+        place, remedy = "", "give every line the same number of cells"
         if isinstance(error, pd.errors.ParserWarning):
-            problem = "a line has more cells than the first has names"
-        raise InputError(path, "", problem, "give every line the same number of cells") from None
+            place, problem = _long_line(path, len(names)), "more cells than the first line has names"
+            remedy = "remove comments above the header" if "".join(names).startswith("#") else remedy
+        raise InputError(path, place, problem, remedy) from None
+    others = {name.strip().lower(): name for name in map(str, reversed(table.columns)) if name not in columns}
+    wanted = {others[name.lower()]: name for name in columns if name not in table and name.lower() in others}
+    return table.rename(columns=wanted)
+
+
+def _long_line(path: Path, names: int) -> str:
+    """Return the first line that has a cell without a name; empty where it cannot be told."""
+    with path.open(encoding="utf-8-sig", newline="") as file, suppress(csv.Error):
+        rows = csv.reader(file)
+        return next((f"line {rows.line_num}" for cells in rows if any(cells[names:])), "")
+    return ""
 
 
 def header(path: str | Path) -> list[str]:
-    """Return the column names in the first line; empty where :func:`read_csv` will raise."""
+    """Return the column names in the first line, without capitals; empty where :func:`read_csv` will raise."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
+            names = [name.strip().lower() for name in next(csv.reader(file), [])]
     except (OSError, UnicodeDecodeError, csv.Error):
         return []
     check_width(path, names)
@@ -169,8 +185,11 @@ def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
         _refuse(path, cells, column, empty, "is empty", "fill it in")
     if column.kind == "text":
         if column.choices:
+            known = {choice.lower(): choice for choice in column.choices}
             problem = f"is not one of {', '.join(column.choices)}"
-            _refuse(path, cells, column, ~cells.isin(column.choices).to_numpy(bool) & ~empty, problem, "correct it")
+            chosen = cells.str.lower().map(known).fillna("")
+            _refuse(path, cells, column, (chosen == "").to_numpy(bool) & ~empty, problem, "correct it")
+            return chosen
         return cells
     if column.kind == "flag":
         lower = cells.str.lower()

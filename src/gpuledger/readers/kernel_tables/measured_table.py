@@ -139,7 +139,7 @@ def _read(path: Path, wanted: Sequence[str], optional: Sequence[str] | None) -> 
             chosen = [name for name in names if optional is None or name in wanted or name in optional]
             table = pd.read_parquet(path, columns=chosen)
         else:
-            table = tabular.read_cells(path, wanted, low_memory=False)
+            table = tabular.read_cells(path, [*wanted, *(optional or ())], low_memory=False)
     except InputError:
         raise
     except Exception as error:  # a damaged Parquet file raises almost anything

@@ -53,9 +53,9 @@ def reduce(case: Case, steady_percent: float = 3.0) -> CaseResult:
         )
     except ValueError:
         told = frame[steady & (frame["power_w"] < AT_LIMIT * limit) & (frame["bytes"] > 0)]
-        problem = f"{len(told)} steady readings below the limit of kernels that move bytes, with"
-        problem += f" {len(told.drop_duplicates(['flop', 'bytes']))} different amounts of work, where about"
-        problem += f" {2 * LEAST_READINGS} of a type of products are needed"
+        problem = f"of {len(told)} steady readings below the limit of kernels that move bytes,"
+        problem += f" {int(told['held_back'].sum())} are in the half to judge, by a hash of the work, and the others in"
+        problem += f" the half to fit; each half needs {LEAST_READINGS} of one type of products"
         remedy = "measure layers with launches of 0.33 ms and longer, one number of tokens after the other"
         raise InputError(file, "", problem, remedy if benchmark else "measure more kernels") from None
     predicted_w = power_w(constants, *(frame[name].to_numpy() for name in columns[:3]))
