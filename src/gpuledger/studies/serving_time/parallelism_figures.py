@@ -85,7 +85,9 @@ def draw_shares(axes: Axes, decided: pd.DataFrame) -> None:
         x = np.concatenate([[0], share])
         y = np.concatenate([decided.loc[order[:1], name], decided.loc[order, name]])
         # The legend has the marks of `draw_classes`, too, which has no room for one of its own; the line has none.
-        legend = {"label": CHOOSERS[name], "marker": MARKS[name]["marker"], "markersize": 4, "markevery": []}
+        # A long name would reach into the lines.
+        words = CHOOSERS[name].replace(", ", ",\n")
+        legend = {"label": words, "marker": MARKS[name]["marker"], "markersize": 4, "markevery": []}
         axes.plot(x, y, color=colour, linestyle=line, linewidth=width, drawstyle="steps-pre", **legend)
     axes.set(xlim=(0, 100), ylim=(0, 103), xlabel="share of the objectives (%)", ylabel="at least so much of best (%)")
     axes.legend(fontsize=6.5, loc="lower left", handlelength=2.6, borderpad=0.2, labelspacing=0.25)
