@@ -15,6 +15,7 @@ from gpuledger.models.training import TrainingRun, predict_steps
 from gpuledger.models.training.kernels import training_kernels
 from gpuledger.models.transformer import read_model
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.timeline_figures import draw_purposes
 from gpuledger.studies.kernel_breakdown.timeline_tables import attention_table, describe_step, purpose_table
 from notebooks import run_notebook
@@ -86,7 +87,7 @@ def test_what_is_predicted_is_what_the_model_of_training_says(tmp_path):
     counts = {name: sum(purpose == name for *_, purpose in STEP) for name in ("GEMM", "elementwise", "update")}
     assert all(result[f"{name.lower()}_time"] == pytest.approx(count * MS) for name, count in counts.items())
     assert "computed again" in describe_step(result) and "256 sequences" not in describe_step(result)
-    assert "the model of training predicts" in result.finding
+    assert "; the model of training predicts" in result.finding, "nothing is copied"
 
 
 def test_a_case_says_whose_implementation_is_predicted(tmp_path):
@@ -108,8 +109,11 @@ def test_fills_count_with_what_they_are_filled_for_and_are_no_kernels(tmp_path):
         if event["name"].startswith("Memset"):
             event["cat"] = "gpu_memset"
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}), "utf-8")
-    table = split_parts(reduced(case).data)["purposes"].set_index("purpose")
+    result = reduced(case)
+    table = split_parts(result.data)["purposes"].set_index("purpose")
     assert table.loc["GEMM", "recorded_s"] == pytest.approx(2 * MS) and table.loc["GEMM", "kernels"] == 1
+    both = format_time((len(STEP) + 1) * MS)
+    assert f"with copies they take {both}, and the model of training predicts" in result.finding
 
 
 def test_a_step_without_some_purposes_has_rows_of_nothing(tmp_path):

@@ -333,8 +333,11 @@ def _finding(result: CaseResult) -> str:
         excess = float(result["most_mispredicted_percent"])
         error = f"too {'short' if excess > 0 else 'long'} by {abs(excess):.0f} % of the kernel time"
     if "recompute" in result.summary:
-        predicted = format_time(float(result["model_kernel_time"]))
-        words.append(f"the model of training predicts {predicted}, worst for {result['most_mispredicted']} ({error})")
+        predicted, copies = (float(result[name]) for name in ("model_kernel_time", "copy_time"))
+        both = format_time(float(result["kernel_time"]) + copies)
+        with_copies = f"with copies they take {both}, and " if copies else ""
+        words.append(f"{with_copies}the model of training predicts {format_time(predicted)}")
+        words[-1] += f", worst for {result['most_mispredicted']} ({error})"
     elif "most_mispredicted" in result.summary:
         predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         covered = "" if round(matched) == 100 else f" for the {matched:.0f} % of the kernel time that it covers"

@@ -57,12 +57,13 @@ def draw_step(axes: Axes, result: CaseResult, predicted: bool) -> None:
     axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")
     names, end = [made(result)], span * (1 if wide else 1.4)
     if predicted:
-        # Of a training step all kernels are predicted, otherwise those that are matched.
-        matched = "predicted_kernel_time"
-        kernels = float(result[matched if matched in result.summary else "model_kernel_time"])
+        # Of a training step all kernels and copies are predicted, otherwise the kernels that are matched.
+        training = "predicted_kernel_time" not in result.summary
+        kernels = float(result["model_kernel_time" if training else "predicted_kernel_time"])
         end = max(end, 1.25 * kernels)
         axes.barh(1, scale * kernels, facecolor="white", edgecolor=_RUNNING, **_HATCHED)
-        axes.annotate(f"kernels for {format_time(kernels)}", (scale * kernels, 1), (4, 0), **style)
+        words = f"kernels{' and copies' * training} for {format_time(kernels)}"
+        axes.annotate(words, (scale * kernels, 1), (4, 0), **style)
         names.append("predicted")
     axes.set_yticks(range(len(names)), names, fontsize=6.8)
     axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, scale * end), xlabel=f"the step ({unit})")
