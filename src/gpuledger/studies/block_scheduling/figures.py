@@ -63,7 +63,7 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
     share = 100 * gaps["gaps"].to_numpy(float) / gaps["gaps"].sum()
     # The last bin may hold everything above the 99th percentile; it is reported as text.
     rest = len(gaps) > 1 and gaps["high_cycles"].iloc[-1] - gaps["low_cycles"].iloc[-1] >= width
-    beyond = f"\n {share[-1]:.1f} % longer, up to {result['gap_cycles_p100']:,}" if rest else ""
+    beyond = f"\n {share[-1]:.1f} % longer, up to {result['gap_cycles_p100']:,} " if rest else ""
     if rest:
         gaps, share = gaps.iloc[:-1], share[:-1]
     axes.bar(gaps["low_cycles"].to_numpy(float), share, width=0.92 * width, align="edge", color=color, linewidth=0)
@@ -98,9 +98,11 @@ def draw_shares(axes: Axes, result: CaseResult, running: str = RUNNING, waiting:
         between = "" if figures.for_columns else " slot-cycles between blocks"
         text = f"{wait:,.0f}{between}: {100 * wait / max(run + wait, 1):.1f} %"
         axes.text(0, place - 0.27, text, va="bottom", fontsize=7.5, color=waiting, fontweight="bold")
+    low = 1.5
     if ends > 0.005 * largest and not figures.for_columns:
+        low = 1.75
         axes.text(0, 1.23, "pale: slots not yet or no longer needed", va="top", fontsize=7, color="#666666")
-    axes.set(yticks=np.arange(len(rows)), yticklabels=[label for label, *_ in rows], ylim=(1.5, -0.75))
+    axes.set(yticks=np.arange(len(rows)), yticklabels=[label for label, *_ in rows], ylim=(low, -0.75))
     axes.set(xlim=(0, 1.02 * largest / unit), xlabel=f"time of an SM's slots ({name})")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
