@@ -443,3 +443,15 @@ def test_words_about_formulas_stand_beside_all_points(monkeypatch, smallest, sca
     assert ("at worst" in axes.texts[1].get_text()) == (smallest < 90)
     assert not boxes[0].overlaps(boxes[1])
     assert not any(box.padded(3).count_contains(np.concatenate(points)) for box in boxes)
+
+
+def test_formulas_of_kernels_without_tiles_are_hollow():
+    counted = np.geomspace(1e5, 1e11, 4)
+    data = pd.DataFrame({"flops_counted": counted, "flops_predicted": counted, "flops_2mnk": counted * 0.99})
+    data = data.assign(role="gemm", tiled=[False, True, True, True], exact=True, m=1, n=1, k=1, error_2mnk_percent=-1.0)
+    figure, axes = plt.subplots()
+    study_figures.draw_formulas(axes, data)
+    plt.close(figure)
+    filled, hollow, _ = axes.collections
+    assert [len(dots.get_offsets()) for dots in (filled, hollow)] == [3, 1]
+    assert not len(hollow.get_facecolors()) and "hollow" in axes.texts[1].get_text()

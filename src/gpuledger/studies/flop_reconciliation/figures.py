@@ -129,15 +129,21 @@ def draw_steps(axes: Axes, steps: pd.DataFrame, total: pd.Series) -> None:
 
 
 def draw_formulas(axes: Axes, data: pd.DataFrame) -> None:
-    """Draw 2·M·N·K and the closed form of every launch as shares of the counted FLOPs (%)."""
+    """Draw 2·M·N·K (hollow: kernels without tiles) and the closed form of every launch as shares of the count (%)."""
     predicted = data[data["flops_predicted"].notna() & data["role"].isin(["gemm", "split_k_reduce"])]
     covered = data[(data["role"] == "gemm") & (data["tiled"] | data["flops_predicted"].notna())]
     tiled = data[(data["role"] == "gemm") & data["tiled"]]
     lowest, highest = 100.0, 100.0
-    for frame, column, colour in ((covered, "flops_2mnk", ORANGE), (predicted, "flops_predicted", BLUE)):
+    others = covered[~covered["tiled"]]
+    hollow = {"facecolors": "none", "edgecolors": ORANGE, "linewidths": 0.8}
+    for frame, column, style in (
+        (tiled, "flops_2mnk", {"color": ORANGE, "linewidths": 0}),
+        (others, "flops_2mnk", hollow),
+        (predicted, "flops_predicted", {"color": BLUE, "linewidths": 0}),
+    ):
         counted = frame["flops_counted"].astype("float64")
         share = 100 * frame[column].astype("float64") / counted
-        axes.scatter(counted, share, color=colour, alpha=0.55, s=9, linewidths=0, rasterized=True, zorder=3)
+        axes.scatter(counted, share, alpha=0.55, s=9, rasterized=True, zorder=3, **style)
         lowest, highest = min(lowest, share.min()), max(highest, share.max())
     linear = lowest > LEAST_LINEAR
     axes.set(xscale="log", yscale="linear" if linear else "log", xlabel="FLOPs that the hardware counted in a launch")
@@ -171,6 +177,8 @@ def draw_formulas(axes: Axes, data: pd.DataFrame) -> None:
         words = f"{words}: at worst {share:.1f} %{chr(10) if figures.for_columns else ' '}{size}"
         first, last = np.log10(axes.get_xlim())
         at = (np.log10(counted) - first) / (last - first)
+    elif len(others) and not figures.for_columns:
+        words += "; hollow: kernels without tiles"
     right = at > (0.25 if figures.for_columns else 0.5)
     style = {"ha": "right" if right else "left", "color": "#9A6700", "transform": axes.transAxes, **bold}
     at = 0.995 if right and figures.for_columns else min(at + 0.01, 0.995) if right else max(at - 0.01, 0.01)
