@@ -18,7 +18,7 @@ from gpuledger.models.transformer import Parallel, decode, kernels, read_model
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.serving_time import reduce, sweeps
-from gpuledger.studies.serving_time.figures import colours, draw_classes
+from gpuledger.studies.serving_time.figures import colours, draw_classes, draw_runs
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.serving_time.tables import error_table, short_name
 
@@ -170,6 +170,16 @@ def test_the_numbers_in_brackets_are_named(tmp_path):
     draw_classes(axes, data, colours(data))
     (label,) = axes.get_yticklabels()
     assert label.get_text().endswith("(3)") and axes.get_xlabel().endswith("in brackets: runs)")
+
+
+def test_runs_alike_in_model_gpus_and_batch_are_told_apart_by_what_else_they_differ_in():
+    data = pd.DataFrame({"parallelism": ["TP2", "TP1 PP2", "TP2"], "input_tokens": [128, 128, 4096]})
+    data = data.assign(model="a", gpus=2, requests=1, output_tokens=128, precision="fp8", kernels_s=1.0, measured_s=1.1)
+    figure, axes = plt.subplots()
+    draw_runs(axes, data, {"a": "blue"})
+    plt.close(figure)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == [f"2 GPUs, batch 1, {words}" for words in ("TP2, 128 in", "TP1 PP2, 128 in", "TP2, 4,096 in")]
 
 
 def test_a_model_has_one_colour_whatever_else_was_served_and_a_new_one_has_none_of_theirs():

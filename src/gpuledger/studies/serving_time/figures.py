@@ -109,6 +109,12 @@ def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
         f"{gpus} GPU{'s' * (gpus > 1)}, batch {batch:,}"
         for gpus, batch in zip(data["gpus"], data["requests"], strict=True)
     ]
+    if data.duplicated(["model", "gpus", "requests"]).any() and not figures.for_columns:
+        # What else the runs differ in.
+        others = {"precision": "{}", "parallelism": "{}", "input_tokens": "{:,} in", "output_tokens": "{:,} out"}
+        for column in (column for column in others if data[column].nunique() > 1):
+            words = data[column].map(others[column].format)
+            names = [f"{name}, {word}" for name, word in zip(names, words, strict=True)]
     if data["model"].nunique() > 1:
         # Each model is named where its runs begin.
         models = data["model"].map(short_name).where(data["model"] != data["model"].shift(), "")
