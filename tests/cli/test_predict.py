@@ -249,7 +249,8 @@ def test_what_no_deployment_meets_names_what_they_take():
     said = CliRunner().invoke(cli.commands, [*map(str, ("predict", *base)), "--slo", "ttft=1us"]).stderr
     found = predict(*base)
     least = [1e3 * found[found["phase"] == phase]["time_s"].min() for phase in ("prefill", "decode")]
-    assert f"those that fit into memory take at least {least[0]:.3g} and {least[1]:.3g} ms" in said
+    assert "none of these deployments has TTFT ≤ 0.001 ms; " in said, "and no word of what was not asked for"
+    assert f"have at least a TTFT of {least[0]:.3g} ms and a TPOT of {least[1]:.3g} ms" in said
     large = ("DeepSeek-V3", "--gpu", "h200-sxm", "--batch", "1", "--slo", "tpot=1s")
     said = CliRunner().invoke(cli.commands, ["predict", *large]).stderr
     assert said.endswith("none fits into memory\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from math import isnan
+from math import isfinite, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,13 +176,15 @@ def report_objective(
         for sentence, names in _notes_of(table, deployments).items():
             say(f"{', '.join(names)}: {sentence}")
     if table.empty:
-        wanted = f"none of these deployments has TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
+        limits = {"TTFT": objective.ttft_s, "TPOT": objective.tpot_s}
+        asked = (f"{name} ≤ {1e3 * limit:g} ms" for name, limit in limits.items() if isfinite(limit))
+        wanted = f"none of these deployments has {' and '.join(asked)}"
         fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[0] and part["fits"].iloc[1:].any()]
         best = "none fits into memory"
         if fitting:
             ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
             tpot = 1e3 * min(part["served_tpot_s"].min() for part in fitting)
-            best = f"those that fit into memory take at least {ttft:.3g} and {tpot:.3g} ms"
+            best = f"those that fit into memory have at least a TTFT of {ttft:.3g} ms and a TPOT of {tpot:.3g} ms"
         say(f"gpuledger: {wanted}; {best}", err=True)
         raise SystemExit(1)
 
