@@ -212,13 +212,14 @@ def test_the_power_of_a_pass_is_the_mean_over_its_time():
 
 def test_work_is_counted_pair_by_pair():
     shapes = {"requests": 2, "tokens": 5, "context": 7, "heads": 4, "head_dim": 16, "cache_values": 64, "window": 6}
-    pairs = sum(min(7 + token + 1, 6) for token in range(5))
+    seen = [set(range(max(7 + token + 1 - 6, 0), 7 + token + 1)) for token in range(5)]
+    pairs, keys = sum(map(len, seen)), len(set.union(*seen))
     flop, moved = attention_work(
         {name: np.array([float(of)]) for name, of in shapes.items()}
         | {"value_bytes": np.array([2.0]), "cache_bytes": np.array([1.0])}
     )
     assert flop[0] == 2 * 4 * 4 * 16 * pairs
-    assert moved[0] == 2 * 5 * 2 * 16 * 4 * 2 + 2 * 6 * 64
+    assert moved[0] == 2 * 5 * 2 * 16 * 4 * 2 + 2 * keys * 64
     flop, moved = expert_work({"hidden": 8, "inter": 3, "gates": 2, "rows": 10, "active": 4}, 1, 2)
     assert (flop, moved) == (2 * 10 * 3 * 3 * 8, 4 * 3 * 3 * 8 + 2 * 10 * 8 * 2)
 

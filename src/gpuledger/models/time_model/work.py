@@ -27,7 +27,9 @@ def attention_work(shapes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.nda
     pairs = short * (before + seen + 1) / 2 + (s["tokens"] - short) * np.minimum(window, seen)
     flop = s["requests"] * s["heads"] * 4 * s["head_dim"] * pairs
     moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * s["heads"] * s["value_bytes"]
-    return flop, moved + s["requests"] * seen * s["cache_values"] * s["cache_bytes"]
+    # Each new token but the first sees a key that none before it did, window or not.
+    keys = np.minimum(s["context"], window - 1) + s["tokens"]
+    return flop, moved + s["requests"] * keys * s["cache_values"] * s["cache_bytes"]
 
 
 def expert_work(
