@@ -165,6 +165,13 @@ def test_knobs_of_the_wrong_type_are_named():
         reduced(case, dmat_probes="mem_trace")
     with pytest.raises(InputError, match=r"knobs\.kernel_overhead: unknown key 'dmat'; known are: dmat_probes"):
         reduced(case, dmat=[])
+    case = Dataset.load(PUBLISHED / "dataset.yaml").case("kernel_breakdown", "llama-3.1-8b")
+    for wrong in ("many", 50.5, True):
+        with pytest.raises(InputError, match=r"knobs\.kernel_breakdown\.largest_batch: .* is not a whole number"):
+            reduced(case, largest_batch=wrong)
+    case = Dataset.load(PUBLISHED / "dataset.yaml").case("warp_scheduling", "fig13a")
+    with pytest.raises(InputError, match=r"knobs\.warp_scheduling\.gain_percent: 'x' is not a number; write a number"):
+        reduced(case, gain_percent="x")
 
 
 def test_hostile_names_are_text_on_every_page(checkout):

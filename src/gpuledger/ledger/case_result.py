@@ -235,15 +235,19 @@ def _arguments(
     case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[str, Any], offered: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the keyword arguments of a study's reduction: knobs, and what it takes of what is offered."""
-    known = {name: parameter.default for name, parameter in list(signature(reduce).parameters.items())[1:]}
+    known = dict(list(signature(reduce).parameters.items())[1:])
     offered = {name: value for name, value in offered.items() if name in known}
     place = f"key knobs.{case.study}"
     for knob, value in knobs.items():
-        if isinstance(known.get(knob), tuple) and not isinstance(value, list):
-            raise InputError(CONFIG, f"{place}.{knob}", f"{value!r} is not a list", "write a list")
         if knob not in known or knob in offered:
             remedy = f"known are: {', '.join(name for name in known if name not in offered) or 'none'}"
             raise InputError(CONFIG, place, f"unknown key '{knob}'", remedy)
+        default, whole = known[knob].default, known[knob].annotation in (int, "int")
+        what, types = "a whole number" if whole else "a number", int if whole else (int, float)
+        if isinstance(default, tuple):
+            what, types = "a list", list
+        if isinstance(default, (tuple, int, float)) and (not isinstance(value, types) or isinstance(value, bool)):
+            raise InputError(CONFIG, f"{place}.{knob}", f"{value!r} is not {what}", f"write {what}")
     return {**knobs, **offered}
 
 
