@@ -6,6 +6,7 @@ import subprocess
 
 import pandas as pd
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,3 +124,9 @@ def test_the_document_compiles_without_overfull_boxes(document):
     done = subprocess.run(command, cwd=document.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Overfull" not in done.stdout and "Float too large" not in done.stdout
+
+
+def test_tracked_tables_of_cases_fit_the_paper():
+    tables = sorted(ROOT.glob("results/*/*/*/*.tex"))
+    wrong = {str(table.relative_to(ROOT)): latex.lint(table.read_text("utf-8")) for table in tables}
+    assert tables and not {name: found for name, found in wrong.items() if found}
