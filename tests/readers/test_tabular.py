@@ -42,8 +42,8 @@ def test_types(tmp_path):
     assert frame["latency_ms"].isna().tolist() == [False, True]
 
 
-def test_capitals_and_spaces_of_names_and_choices_do_not_matter(tmp_path):
-    capital = GOOD.replace("name,kind,count,latency_ms", "Name, KIND ,count,Latency_ms").replace("y,b", "y,B")
+def test_capitals_and_spaces_of_names_do_not_matter(tmp_path):
+    capital = GOOD.replace("name,kind,count,latency_ms", "Name, KIND ,count,Latency_ms")
     assert read(tmp_path, GOOD).equals(read(tmp_path, capital))
     # A column that is declared is never taken for another one.
     (tmp_path / "t.csv").write_text("name,Name\n1,2\n")

@@ -185,11 +185,9 @@ def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
         _refuse(path, cells, column, empty, "is empty", "fill it in")
     if column.kind == "text":
         if column.choices:
-            known = {choice.lower(): choice for choice in column.choices}
+            # Capitals matter: kB is not KB.
             problem = f"is not one of {', '.join(column.choices)}"
-            chosen = cells.str.lower().map(known).fillna("")
-            _refuse(path, cells, column, (chosen == "").to_numpy(bool) & ~empty, problem, "correct it")
-            return chosen
+            _refuse(path, cells, column, ~cells.isin(column.choices).to_numpy(bool) & ~empty, problem, "correct it")
         return cells
     if column.kind == "flag":
         lower = cells.str.lower()
