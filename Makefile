@@ -59,7 +59,7 @@ RUNS ?= 2000
 SEED ?= 1
 MINUTES ?= 600
 fuzz: env ## damage files of every format and read them: make fuzz RUNS=1000000 SEED=2 MINUTES=60
-	$(BIN)/python benchmarks/fuzz.py $(RUNS) $(SEED) $(MINUTES)
+	$(BIN)/python benchmarks/fuzz.py $(RUNS) $(SEED) $(MINUTES) $(TOTALS)
 
 # RECORD_PYTHON names a Python with PyTorch, RECORD_PART one of the parts, RECORD_MINUTES limits the time of a call (the
 # next one resumes), COMMAND is a program to record instead of the parts.
