@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger import files
+from gpuledger.cli.disaggregated_report import report_disaggregated
 from gpuledger.cli.options import check_count, count, count_or_zero, counts, gpu_file_option, needed_gpus
 from gpuledger.cli.predict_report import evaluate, report, report_objective, save_report
 from gpuledger.cli.terminal import json_option, say
@@ -43,6 +44,12 @@ _NO_OBJECTIVE = "no cost is asked for", "add --slo ttft=1s,tpot=30ms"
 @counts("--ep", default="1", show_default=True, help="Expert parallelism.")
 @counts("--dp", help="Replicas of all but the experts, which all GPUs share.  [default: as many as --ep takes]")
 @count("--gpus", "most_gpus", help="With --slo, instead of --tp, --ep and --dp: every split over up to so many GPUs.")
+@click.option(
+    "--disaggregate",
+    is_flag=True,
+    help="With --gpus: some workers process the prompts, others decode; how many of each.",
+)
+@click.option("--network", type=float, help="GB/s that a GPU sends to another worker.  [default: as over its links]")
 @counts("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
 @count("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
 @count_or_zero("--images", help="Images in every prompt, beside --input; 0: as loaded for text alone.")
@@ -76,6 +83,8 @@ def predict(
     ep: list[int],
     dp: list[int] | None,
     most_gpus: int | None,
+    disaggregate: bool,
+    network: float | None,
     batch: list[int] | None,
     input_tokens: int,
     images: int | None,
@@ -106,7 +115,7 @@ def predict(
         raise InputError("command line", "--host-us", f"{host_us} is out of range", "give µs, such as 8")
     if not draft and (draft_tokens != 1 or acceptance != 0.8):
         raise InputError("command line", "--draft", "it is missing: nothing is drafted", "add --draft mtp or a model")
-    from gpuledger.models.deployment import Deployment, Objective, cheapest
+    from gpuledger.models.deployment import Deployment, Objective, cheapest, disaggregated
     from gpuledger.models.transformer import Experts, Parallel, read_model
     from gpuledger.models.transformer.routing import SERVED_LOAD
 
@@ -116,6 +125,11 @@ def predict(
     if most_gpus and (not objective or splits != [[1], [1], [1], [0]]):
         problem, remedy = ("splits are given", "leave out --tp, --pp, --ep and --dp") if objective else _NO_OBJECTIVE
         raise InputError("command line", "--gpus", problem, remedy)
+    if (disaggregate or network is not None) and not (disaggregate and most_gpus):
+        place, missing = ("--disaggregate", "--gpus 16") if disaggregate else ("--network", "--disaggregate")
+        raise InputError("command line", place, "one deployment does both", f"add {missing}")
+    if network is not None and not 0 < network < 1e6:
+        raise InputError("command line", "--network", f"{network} is out of range", "give GB/s, such as 50")
     chosen = needed_gpus(gpu_ids, gpu_file)
     prices = _prices(price, chosen)
     if prices and not objective:
@@ -158,13 +172,15 @@ def predict(
         say(f"gpuledger: {len(refused)} of {len(chosen) * len(degrees)} deployments left out: {refused[0]}", err=True)
     if save:
         files.check_writable(save)
-    parts = evaluate(deployments, batches) if save or not objective else []
+    parts = evaluate(deployments, batches)
     if save:
         save_report(deployments, parts, objective, save)
-    if objective:
-        table = cheapest(deployments, batches, objective, prices)
-        if table.empty:
-            parts = parts or evaluate(deployments, batches)
+    if objective and disaggregate:
+        bytes_per_s = None if network is None else 1e9 * network
+        table = disaggregated(deployments, parts, objective, most_gpus, prices, bytes_per_s)
+        report_disaggregated(table, objective, deployments, parts, as_json)
+    elif objective:
+        table = cheapest(deployments, parts, objective, prices)
         report_objective(table, objective, deployments, parts, as_json)
     else:
         report(deployments, parts, as_json)

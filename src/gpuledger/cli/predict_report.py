@@ -163,30 +163,45 @@ def report_objective(
         for name, title in {**SPLIT, "gpus": "GPUs", "batch": "batch"}.items():
             if name not in SPLIT or (table[name] > 1).any():
                 shown[title] = [f"{value:,}" for value in table[name]]
-        for title, name, factor in _OBJECTIVE:
-            if table[name].notna().any():
-                shown[title] = [three_digits(value * factor) for value in table[name]]
-        shown["memory (GB)"] = [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]]
-        rows, right = list(zip(*shown.values(), strict=True)), range(1, len(shown))
-        print_table(list(shown), rows, right=right, spare=("memory (GB)", "GPUs"))
-        powered = table["joule_per_output_token_at_most"].notna().any()
-        energy = "; energy: all GPUs at their board power all the time" if powered else ""
-        say(f"\nPredicted, kernels alone; TTFT: a prompt alone{energy}.")
+        print_costs(shown, table)
         say("Batches are kept full: the prompts of new requests delay the steps of the others.")
-        for sentence, names in _notes_of(table, deployments).items():
-            say(f"{', '.join(names)}: {sentence}")
+        print_notes(_shown(table, deployments))
     if table.empty:
-        limits = {"TTFT": objective.ttft_s, "TPOT": objective.tpot_s}
-        asked = (f"{name} ≤ {1e3 * limit:g} ms" for name, limit in limits.items() if isfinite(limit))
-        wanted = f"none of these deployments has {' and '.join(asked)}"
-        fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[0] and part["fits"].iloc[1:].any()]
-        best = "none fits into memory"
-        if fitting:
-            ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
-            tpot = 1e3 * min(part["served_tpot_s"].min() for part in fitting)
-            best = f"those that fit into memory have at least a TTFT of {ttft:.3g} ms and a TPOT of {tpot:.3g} ms"
-        say(f"gpuledger: {wanted}; {best}", err=True)
-        raise SystemExit(1)
+        leave_unmet(objective, parts, "served_tpot_s")
+
+
+def print_costs(shown: dict[str, Sequence], table: pd.DataFrame, left: Sequence[str] = ("GPU",)) -> None:
+    """Print columns, and behind them times and costs of what meets an objective; those named in `left` hold words."""
+    for title, name, factor in _OBJECTIVE:
+        if table[name].notna().any():
+            shown[title] = [three_digits(value * factor) for value in table[name]]
+    shown["memory (GB)"] = [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]]
+    right = [number for number, name in enumerate(shown) if name not in left]
+    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=("memory (GB)", "GPUs"))
+    powered = table["joule_per_output_token_at_most"].notna().any()
+    energy = "; energy: all GPUs at their board power all the time" if powered else ""
+    say(f"\nPredicted, kernels alone; TTFT: a prompt alone{energy}.")
+
+
+def print_notes(deployments: Sequence[Deployment]) -> None:
+    """Print what is assumed of the GPUs of deployments, each sentence with their names."""
+    for sentence, names in _notes_of(deployments).items():
+        say(f"{', '.join(names)}: {sentence}")
+
+
+def leave_unmet(objective: Objective, parts: Sequence[pd.DataFrame], tpot: str) -> None:
+    """Say what deployments take at least, by that column for the time per output token, and exit with 1."""
+    limits = {"TTFT": objective.ttft_s, "TPOT": objective.tpot_s}
+    asked = (f"{name} ≤ {1e3 * limit:g} ms" for name, limit in limits.items() if isfinite(limit))
+    wanted = f"none of these deployments has {' and '.join(asked)}"
+    fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[0] and part["fits"].iloc[1:].any()]
+    best = "none fits into memory"
+    if fitting:
+        ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
+        least = 1e3 * min(part[tpot].min() for part in fitting)
+        best = f"those that fit into memory have at least a TTFT of {ttft:.3g} ms and a TPOT of {least:.3g} ms"
+    say(f"gpuledger: {wanted}; {best}", err=True)
+    raise SystemExit(1)
 
 
 def _key(deployment: Deployment) -> tuple[str, ...]:
@@ -199,13 +214,12 @@ def _shown(table: pd.DataFrame, deployments: Sequence[Deployment]) -> list[Deplo
     return [deployment for deployment in deployments if _key(deployment) in there]
 
 
-def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[str, list[str]]:
-    """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its largest group."""
+def _notes_of(deployments: Sequence[Deployment]) -> dict[str, list[str]]:
+    """Return what is assumed of the GPUs, each sentence with their names; of each GPU its largest group."""
     from gpuledger.models.deployment import notes
 
-    listed = _shown(table, deployments)
     # Stages of a pipeline exchange little: what a note is about is among those that share a matrix or experts.
-    listed.sort(key=lambda deployment: deployment.parallel.group)
+    listed = sorted(deployments, key=lambda deployment: deployment.parallel.group)
     widest = {deployment.gpu.name: deployment for deployment in listed}
     found: dict[str, list[str]] = {}
     for name, deployment in widest.items():

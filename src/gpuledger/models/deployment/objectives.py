@@ -8,7 +8,8 @@ from typing import Self
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.deployment.passes import Deployment, passes
+from gpuledger.models.deployment.passes import Deployment
+from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import seconds_of
 
 
@@ -34,17 +35,19 @@ class Objective:
 
 def cheapest(
     deployments: Sequence[Deployment],
-    batches: Sequence[int],
+    tables: Sequence[pd.DataFrame],
     objective: Objective,
     prices: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Return, of each deployment, the batch size with the cheapest output token that meets an objective.
 
-    Batches are kept full, so that the prompts of new requests are processed in steps of the others (:func:`passes`).
-    Queueing and the host's work are not included.
+    Batches are kept full, so that the prompts of new requests are processed in steps of the others. Queueing and the
+    host's work are not included.
 
     Parameters
     ----------
+    tables : sequence of DataFrame
+        Of each deployment its :func:`gpuledger.models.deployment.passes`.
     prices : mapping of str to float, optional
         USD per GPU and hour, by GPU.
 
@@ -56,16 +59,13 @@ def cheapest(
         ``joule_per_output_token_at_most`` (all GPUs at their board power all the time).
     """
     found = []
-    for deployment in deployments:
-        table = passes(deployment, batches)
+    for deployment, table in zip(deployments, tables, strict=True):
         prompt, steps = table.iloc[0], table.iloc[1:]
         parallel, gpu = deployment.parallel, deployment.gpu
         good = steps[steps["fits"] & (steps["served_tpot_s"] <= objective.tpot_s)]
         if good.empty or not prompt["fits"] or prompt["time_s"] > objective.ttft_s:
             continue
         row = good.loc[good["served_tokens_per_s"].idxmax()]
-        rate = row["served_tokens_per_s"]
-        price = (prices or {}).get(gpu.name, math.nan)
         found.append(
             {
                 "gpu": gpu.name,
@@ -78,12 +78,25 @@ def cheapest(
                 "ttft_s": prompt["time_s"],
                 "tpot_s": row["served_tpot_s"],
                 "memory_bytes": int(row["memory_bytes"]),
-                "output_tokens_per_s": rate,
-                "output_tokens_per_s_per_gpu": rate / parallel.devices,
-                "usd_per_million_output_tokens": price * parallel.devices / 3600 / rate * 1e6,
-                "joule_per_output_token_at_most": gpu.board_power_w * parallel.devices / rate,
+                **costs(gpu, parallel.devices, row["served_tokens_per_s"], prices),
             }
         )
+    return cheapest_first(found, prices)
+
+
+def costs(gpu: Gpu, gpus: int, rate: float, prices: Mapping[str, float] | None) -> dict[str, float]:
+    """Return what `gpus` GPUs that generate `rate` output tokens per second take for a token; see :func:`cheapest`."""
+    price = (prices or {}).get(gpu.name, math.nan)
+    return {
+        "output_tokens_per_s": rate,
+        "output_tokens_per_s_per_gpu": rate / gpus,
+        "usd_per_million_output_tokens": price * gpus / 3600 / rate * 1e6,
+        "joule_per_output_token_at_most": gpu.board_power_w * gpus / rate,
+    }
+
+
+def cheapest_first(found: list[dict], prices: Mapping[str, float] | None) -> pd.DataFrame:
+    """Return rows with :func:`costs` as a table, the cheapest first; without prices that with most tokens per GPU."""
     table = pd.DataFrame(found)
     order, up = ("usd_per_million_output_tokens", True) if prices else ("output_tokens_per_s_per_gpu", False)
     return table if table.empty else table.sort_values(order, ascending=up, kind="stable", ignore_index=True)

@@ -58,6 +58,12 @@ class Parallel:
             raise InputError("parallel", "expert", problem, "choose one that is")
 
     @property
+    def label(self) -> str:
+        """What this is called for short: TP of the attention, its replicas (DP), EP of the experts, PP."""
+        degrees = {"TP": self.tensor, "DP": self.replicas, "EP": self.expert, "PP": self.pipeline}
+        return " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "TP")
+
+    @property
     def group(self) -> int:
         """Devices that hold the experts of one stage."""
         return self.tensor * self.replicas

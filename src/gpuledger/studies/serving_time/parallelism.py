@@ -94,17 +94,11 @@ def points(runs: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         The rows of :func:`reduce_choices`.
     """
-    requests, out = runs["requests"] * runs["replicas"], runs["output_tokens"]
-
-    def rate(first_s: pd.Series, each_s: pd.Series) -> pd.Series:
-        return requests * out / (first_s + (out - 1) * each_s) / runs["gpus"]
-
-    rates = {
-        "measured_rate": rate(runs["ttft_s"], runs["measured_s"]),
-        "predicted_rate": rate(runs["prompt_s"], runs["kernels_s"]),
-    }
-    frame = runs.assign(requests=requests, predicted_s=runs["kernels_s"], **rates)
-    keys, medians = [*WORKLOAD, "gpus", "parallelism", "requests"], ["measured_s", "predicted_s", *rates]
+    frame = runs.assign(requests=runs["requests"] * runs["replicas"], predicted_s=runs["kernels_s"])
+    keys, medians = (
+        [*WORKLOAD, "gpus", "parallelism", "requests"],
+        ["measured_s", "predicted_s", "measured_rate", "predicted_rate"],
+    )
     groups = frame.groupby(keys)
     found = rounded(groups[medians].median()).assign(runs=groups.size()).reset_index()
     return found[found.groupby(WORKLOAD)["parallelism"].transform("nunique") > 1].reset_index(drop=True)

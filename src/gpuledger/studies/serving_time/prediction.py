@@ -13,14 +13,14 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.accuracy import beyond_plausible
 from gpuledger.models.time_model.step import predict, totals
-from gpuledger.models.transformer import Model, Parallel, chunk, decode, join, kernels, prefill
+from gpuledger.models.transformer import Model, chunk, decode, join, kernels, prefill
 from gpuledger.models.transformer.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.serving_time import sweeps
-from gpuledger.studies.serving_time.disaggregated import decode_steps, decoding_share
+from gpuledger.studies.serving_time.disaggregated import all_gpus, decode_steps, decoding_share
 from gpuledger.studies.serving_time.results import read_results
-from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
+from gpuledger.studies.serving_time.runs import APART, Expressed, NotExpressedError, express, read_runs
 
 
 class PredictedRuns(NamedTuple):
@@ -93,12 +93,6 @@ def predict_table(
     return PredictedRuns(data, runs, 0, 0, reasons or "none", sorted(used))
 
 
-def _label(parallel: Parallel) -> str:
-    """Return what a parallelism is called for short: TP of the attention, its replicas (DP), EP of the experts, PP."""
-    degrees = {"TP": parallel.tensor, "DP": parallel.replicas, "EP": parallel.expert, "PP": parallel.pipeline}
-    return " ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name == "TP")
-
-
 def _format_name(model: Model) -> str:
     """Return what the number format of a checkpoint's weights is called, or of the narrowest of them."""
     weights = model.precision.weights
@@ -114,32 +108,42 @@ def _predict(
     refused, groups = Counter(), {}
     for index, run in zip(runs.index, runs.to_dict("records"), strict=True):
         try:
-            model, precision, parallel = of_run(run)
+            own = of_run(run)
         except NotExpressedError as reason:
             refused[str(reason)] += 1
             continue
-        cache = precision.cache if precision else ""
-        key = run["engine"], model.name, run["quantised"], cache, parallel, run["mode"]
-        groups.setdefault(key, (model, precision, []))[2].append(index)
+        cache = own.precision.cache if own.precision else ""
+        key = run["engine"], own.model.name, run["quantised"], cache, own.parallel, own.prompts, run["mode"]
+        groups.setdefault(key, (own, []))[1].append(index)
     parts, used = [], set()
-    for (engine, *_, parallel, mode), (model, precision, indices) in groups.items():
-        part = runs.loc[indices]
+    for (engine, *_, mode), (own, indices) in groups.items():
+        part, model, parallel = runs.loc[indices], own.model, own.parallel
         if mode == APART:
-            times, sources = decode_steps(model, precision, parallel, part, gpu, engine)
+            times, sources = decode_steps(own, part, gpu, engine)
             times |= {"prompts_s": 0.0, "kernels_s": times["decode_s"], "prompt_s": np.nan}
             times["given_ttft_s"] = times["decode_s"]
+            requests, gpus = part["concurrency"], all_gpus(own, part)
+            prompts_on = [f"{count} × {own.prompts.label}" if own.prompts else "" for count in part["prefill_workers"]]
         else:
-            times, sources = _passes(model, precision, parallel, part, gpu, engine, given_ttft)
+            times, sources = _passes(own, part, gpu, engine, given_ttft)
+            requests, gpus, prompts_on = part["requests"] * parallel.replicas, parallel.devices, ""
+        out = sweeps.mean_lengths(part)[1]
+        tokens = requests * out / gpus
         used |= sources
         parts.append(
             part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
                 precision=part["precision"].replace("", _format_name(model)),
                 gpus=parallel.devices,
-                parallelism=_label(parallel),
+                parallelism=parallel.label,
                 replicas=parallel.replicas,
+                workers=part["workers"],
+                prompts_on=prompts_on,
+                all_gpus=gpus,
                 layers=model.layer_count,
                 held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
                 measured_s=part["tpot_s"],
+                measured_rate=tokens / (part["ttft_s"] + (out - 1) * part["tpot_s"]),
+                predicted_rate=tokens / times.pop("served_s"),
                 **times,
                 ttft_s=part["ttft_s"],
             )
@@ -148,8 +152,8 @@ def _predict(
 
 
 def _passes(
-    model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: str, given_ttft: bool
-) -> tuple[dict, set[str]]:
+    run: Expressed, part: pd.DataFrame, gpu: Gpu, engine: str, given_ttft: bool
+) -> tuple[dict[str, np.ndarray], set[str]]:
     """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
     (new, out), requests = sweeps.mean_lengths(part), part["requests"].to_numpy()
     # On average, half of the output is in the cache.
@@ -158,7 +162,7 @@ def _passes(
     def steps_s(decoding: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the times of a decode step, of a prompt, and what the prompt adds to a step of the others."""
         work = join([decode(context, decoding), prefill(new), chunk(new, 0, np.maximum(decoding - 1, 0), context)])
-        rows = predict(kernels(model, work, parallel, precision, expert_load=SERVED_LOAD), gpu, engine)
+        rows = predict(kernels(run.model, work, run.parallel, run.precision, expert_load=SERVED_LOAD), gpu, engine)
         used.update(rows["constants"].astype(str).unique())
         step_s, prompt_s, both_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
         return step_s, prompt_s, np.maximum(both_s - step_s, 0)
@@ -167,7 +171,8 @@ def _passes(
     # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
     others = np.maximum(requests - 1, 0) / out * _met(requests, part["prompts"].to_numpy())
     times = {"decode_s": step_s, "full_s": step_s, "prompts_s": others * added_s, "prompt_s": prompt_s}
-    times |= {"kernels_s": step_s + times["prompts_s"], "given_ttft_s": np.nan, "decoding": requests}
+    times |= {"kernels_s": step_s + times["prompts_s"]}
+    times |= {"served_s": prompt_s + (out - 1) * times["kernels_s"], "given_ttft_s": np.nan, "decoding": requests}
     if not given_ttft:
         return times, used
     wait_s = part["ttft_s"].fillna(0.0).to_numpy()

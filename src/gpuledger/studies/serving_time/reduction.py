@@ -9,6 +9,7 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.studies.serving_time.gain import WORKLOAD, gains
 from gpuledger.studies.serving_time.parallelism import reduce_choices
 from gpuledger.studies.serving_time.prediction import predict_runs
 from gpuledger.studies.serving_time.runs import APART
@@ -38,7 +39,10 @@ def reduce(case: Case) -> CaseResult:
         Of one GPU. Data: a row per expressed run: ``id, engine, model, precision, mode`` (``agg``, or
         ``disagg``: prompts are processed by other workers than those that decode), ``input_tokens,
         output_tokens, requests`` (in flight, of a replica), ``decoding`` (of them, at a time), ``gpus,
-        parallelism`` (as TP4 EP4), ``replicas, layers, held_back, measured_s`` (per output token) and, predicted,
+        parallelism`` (as TP4 EP4), ``replicas``; in disaggregated runs also ``workers`` (that decode, each on so many
+        GPUs) and ``prompts_on`` (as 2 × TP4; empty: not given); ``all_gpus`` (of all workers), ``layers, held_back``;
+        ``measured_rate, predicted_rate`` (output tokens per second and GPU, by Little's law; the prediction without any
+        measured time), ``measured_s`` (per output token) and, predicted,
         ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests'
         prompts, per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts),
         ``given_ttft_s`` (the same of as many requests and prompts as the measured time to the first token
@@ -79,6 +83,7 @@ def reduce(case: Case) -> CaseResult:
         _add_errors(result, data[apart], "disagg_")
         full = errors_percent(data["full_s"], data["measured_s"])[apart].abs()
         result.add("disagg_tpot_median_error_all_in_flight_percent", full.median(), "%")
+        _add_gains(result, gains(data))
     result.add("finding", _finding(result, gpu), "text")
     result.provenance = {
         "kind": "predicted",
@@ -125,6 +130,25 @@ def _add_errors(result: CaseResult, data: pd.DataFrame, prefix: str = "") -> Non
         given = errors_percent(data["given_ttft_s"], data["measured_s"])
         result.add("tpot_median_error_given_ttft_percent", given.abs().median(), "%")
     result.add(f"{prefix}tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
+    rates = data[["predicted_rate", "measured_rate"]].dropna()
+    rate = errors_percent(rates["predicted_rate"], rates["measured_rate"])
+    result.add(f"{prefix}rate_runs", len(rates), "run")
+    result.add(f"{prefix}rate_median_error_percent", rate.abs().median(), "%")
+    result.add(f"{prefix}rate_mape_percent", rate.abs().mean(), "%")
+
+
+def _add_gains(result: CaseResult, found: pd.DataFrame) -> None:
+    """Add what GPUs of their own for prompts gain where both modes were served; every workload counts alike."""
+    if found.empty:
+        return
+    better, agreed = (100.0 * (found["measured"] > 1), 100.0 * ((found["measured"] > 1) == (found["predicted"] > 1)))
+    each = found.assign(better=better, agreed=agreed).groupby(WORKLOAD)
+    result.add("disagg_gain_workloads", each.ngroups, "1")
+    result.add("disagg_gain_objectives", len(found), "1")
+    for name in ("measured", "predicted"):
+        result.add(f"disagg_gain_{name}", each[name].median().median(), "1")
+    result.add("disagg_better_percent", each["better"].mean().mean(), "%")
+    result.add("disagg_better_predicted_percent", each["agreed"].mean().mean(), "%")
 
 
 def _add_first_tokens(result: CaseResult, data: pd.DataFrame) -> None:

@@ -1,9 +1,10 @@
 """Served runs: what a row of the table says, and which rows the models can express."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,12 @@ from gpuledger.studies.serving_time import sweeps
 #: Columns that are read, and those that are ignored.
 _SIZES = ("batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 _TEXTS = ("backend", "model_path", "system", "mode")
-#: The same of the GPUs that only decode, where others process the prompts, and how many such workers there are.
-_DECODE = tuple(f"decode_{name}" for name in (*_SIZES, "num_workers"))
-_IGNORED = ("backend_version", "precision", *(f"prefill_{name}" for name in (*_SIZES, "num_workers")))
+#: The same of the GPUs that only decode, and of those that process their prompts, and how many such workers there are.
+_DECODE, _PREFILL = (tuple(f"{kind}_{name}" for name in (*_SIZES, "num_workers")) for kind in ("decode", "prefill"))
+_IGNORED = ("backend_version", "precision")
+#: What a run's sizes are called; of workers that process prompts, behind `PREFILL`.
+_NAMES = ("requests", "tensor", "pipeline", "replicas", "expert_shards", "expert_ranks", "workers")
+PREFILL = "prefill_"
 #: What a row's ``mode`` says of prompts and decoding: on the same GPUs, or not.
 TOGETHER, APART = "agg", "disagg"
 #: No size is larger, and no time (ms).
@@ -71,7 +75,8 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         ``id, engine, model, precision`` and ``quantised`` (the number formats' name, "": as the checkpoint says),
         ``mode, cache`` (fp8, or ""), ``input_tokens, output_tokens, requests`` (in flight, of a
         replica), ``prompts`` (of the whole run, 0: not given), ``tensor, pipeline, replicas, expert_shards,
-        expert_ranks``, ``workers`` (that decode, each of so many replicas), ``concurrency``, ``ttft_s, tpot_s``,
+        expert_ranks``, ``workers`` (that decode, each of so many replicas), ``concurrency``, the same sizes of the
+        workers that process the prompts behind `PREFILL`, ``ttft_s, tpot_s``,
         ``source``, ``export`` (see :mod:`gpuledger.studies.serving_time.sweeps`); sizes are 0 where they are not given.
         Of runs whose prompts are processed elsewhere (`APART`), they are those of the workers that decode.
     ignored : int
@@ -85,7 +90,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         *(Column(name, "integer", minimum=1, maximum=_MOST) for name in ("isl", "osl")),
         *(
             Column(name, "integer", minimum=0, maximum=_MOST, optional=True)
-            for name in (*_SIZES, *_DECODE, "num_prompts")
+            for name in (*_SIZES, *_DECODE, *_PREFILL, "num_prompts")
         ),
         Column("silicon_ttft_ms", "number", minimum=0, maximum=_MOST),
         Column("silicon_tpot_ms", "number", minimum=1e-3, maximum=_MOST),
@@ -103,11 +108,16 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     # A model whose experts are scaled by blocks is so as a whole: checkpoints in fp8 have one method.
     quantised = quantised.replace("bfloat16", "").mask((quantised == "fp8") & (of_experts == "fp8_block"), "fp8_block")
     apart, none = rows["mode"] == APART, pd.Series(0, rows.index, dtype="Int64")
-    # A column that is missing is as one that is empty.
-    sizes = {
-        name: _counts(rows.get(name, none)).mask(apart, _counts(rows.get(f"decode_{name}", none))) for name in _SIZES
+
+    def sizes(named: Sequence[str]) -> list[pd.Series]:
+        # A column that is missing is as one that is empty.
+        return [_counts(rows.get(name, none)) for name in named]
+
+    decoding = {
+        name: own.mask(apart, of_decode)
+        for name, own, of_decode in zip(_NAMES, [*sizes(_SIZES), pd.Series(1, rows.index)], sizes(_DECODE), strict=True)
     }
-    workers = _counts(rows.get("decode_num_workers", none)).where(apart, 1)
+    prompts = {PREFILL + name: own.where(apart, 0) for name, own in zip(_NAMES, sizes(_PREFILL), strict=True)}
     frame = pd.DataFrame(
         {
             "id": rows["id"],
@@ -119,14 +129,9 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
             "cache": "",
             "input_tokens": rows["isl"].astype(np.int64),
             "output_tokens": rows["osl"].astype(np.int64),
-            "requests": sizes["batch_size"],
             "prompts": _counts(rows.get("num_prompts", none)),
-            "tensor": sizes["tp_size"],
-            "pipeline": sizes["pp_size"],
-            "replicas": sizes["attention_dp_size"],
-            "expert_shards": sizes["moe_tp_size"],
-            "expert_ranks": sizes["moe_ep_size"],
-            "workers": workers,
+            **decoding,
+            **prompts,
             "concurrency": _concurrency(rows),
             "ttft_s": rows["silicon_ttft_ms"] / 1e3,
             "tpot_s": rows["silicon_tpot_ms"] / 1e3,
@@ -161,8 +166,17 @@ class NotExpressedError(Exception):
     """A run that the models cannot express; its text is the reason."""
 
 
-def express(folder: Path | None, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision | None, Parallel]]:
-    """Return a function from a run to its model, precision and parallelism; it raises `NotExpressedError`.
+class Expressed(NamedTuple):
+    """A run in the models' terms."""
+
+    model: Model
+    precision: Precision | None  # None: that of the checkpoint
+    parallel: Parallel
+    prompts: Parallel | None = None  # of workers that process the prompts, if others do and they can be expressed
+
+
+def express(folder: Path | None, gpu: Gpu) -> Callable[[Mapping], Expressed]:
+    """Return a function from a run to what it is in the models' terms; it raises `NotExpressedError`.
 
     Configurations of models are looked for in `folder`, then in ``resources/models`` and on the hub.
     """
@@ -178,7 +192,7 @@ def express(folder: Path | None, gpu: Gpu) -> Callable[[Mapping], tuple[Model, P
             raise NotExpressedError(read[name])
         return read[name]
 
-    def one(run: Mapping) -> tuple[Model, Precision | None, Parallel]:
+    def one(run: Mapping) -> Expressed:
         if run["mode"] not in (TOGETHER, APART):
             raise NotExpressedError(f"mode {run['mode']}")
         if run["export"] and run["mode"] == TOGETHER and gpu.name in _NODE:
@@ -198,7 +212,7 @@ def express(folder: Path | None, gpu: Gpu) -> Callable[[Mapping], tuple[Model, P
             precision = replace(precision, cache="bf16")
         if run["cache"] or sweeps.cache_in_fp8(run, gpu):
             precision = replace(precision or model.precision, cache="fp8")
-        return model, precision, _parallel(run, model, gpu)
+        return Expressed(model, precision, _parallel(run, model, gpu), _prompts_parallel(run, model, gpu))
 
     return one
 
@@ -215,19 +229,41 @@ def _file(folder: Path | None, name: str) -> Path | None:
 
 
 def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
-    experts = any(isinstance(group.ffn, Experts) for group in model.layers)
-    tensor, pipeline = run["tensor"], max(run["pipeline"], 1)
-    shards, ranks = max(run["expert_shards"], 1), max(run["expert_ranks"], 1)
     if run["mode"] == APART and not (run["requests"] and run["workers"] and run["concurrency"]):
         # What is then given as the batch is what the workers are configured for, not what they are driven with.
         raise NotExpressedError("batch: how many workers share how many requests is not given")
     if run["prompts"] and not run["requests"]:
         raise NotExpressedError("batch: the benchmark did not limit the requests in flight")
-    if not run["requests"] or not tensor:
+    if not run["requests"] or not run["tensor"]:
         raise NotExpressedError("parallelism: batch or tensor parallelism is not given")
-    replicas = run["replicas"] or (max(1, shards * ranks // tensor) if experts else 1)
-    if run["concurrency"] not in (0, run["requests"] * replicas * run["workers"]):
+    if run["concurrency"] not in (0, run["requests"] * _replicas(run, model) * run["workers"]):
         raise NotExpressedError("batch: not the concurrency that the run was driven with")
+    return _split(run, model, gpu)
+
+
+def _prompts_parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel | None:
+    if run["mode"] != APART or not (run[PREFILL + "workers"] and run[PREFILL + "tensor"]):
+        return None
+    try:
+        return _split({**run, **{name: run[PREFILL + name] for name in _NAMES}}, model, gpu)
+    except NotExpressedError:
+        return None
+
+
+def _replicas(run: Mapping, model: Model) -> int:
+    """Return a worker's replicas. Those of a dense model do not meet: each is a server of its own."""
+    sharing = max(run["expert_shards"], 1) * max(run["expert_ranks"], 1) // run["tensor"] if _experts(model) else 1
+    return run["replicas"] or max(1, sharing)
+
+
+def _experts(model: Model) -> bool:
+    return any(isinstance(group.ffn, Experts) for group in model.layers)
+
+
+def _split(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
+    experts, replicas = _experts(model), _replicas(run, model)
+    tensor, pipeline = run["tensor"], max(run["pipeline"], 1)
+    shards, ranks = max(run["expert_shards"], 1), max(run["expert_ranks"], 1)
     if tensor * replicas * pipeline > _NODE.get(gpu.name, _USUAL_NODE):
         raise NotExpressedError("parallelism: more GPUs than share one NVLink switch")
     if experts and shards * ranks != tensor * replicas:
@@ -239,5 +275,4 @@ def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
         parallel.check(model)
     except InputError:
         raise NotExpressedError("parallelism: the model cannot be split so") from None
-    # Replicas of a dense model do not meet: each is a server of its own.
     return parallel

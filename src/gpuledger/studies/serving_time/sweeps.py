@@ -19,7 +19,7 @@ _EXPORT = re.compile(r"^(?:db-dump/|source_file=[^/]*\.csv)")
 #: Exports that leave runs with speculative decoding out.
 _PLAIN = "db-dump/"
 #: Exports call the same network by either name.
-_SAME = {"deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3"}
+SAME = {"deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3"}
 #: What a run is told by where copies differ in sizes.
 _TIMED = ["engine", "mode", "input_tokens", "output_tokens", "ttft_s", "tpot_s"]
 #: Lengths of prompts and outputs are drawn evenly from four fifths of what is stated to all of it.
@@ -69,7 +69,7 @@ def once(runs: pd.DataFrame) -> pd.DataFrame:
 
     Tables repeat runs under other ids, with digits down to a hundredth of a millisecond.
     """
-    same = runs.drop(columns=["id", "source"]).assign(model=runs["model"].replace(_SAME))
+    same = runs.drop(columns=["id", "source", *runs.filter(like="prefill_")]).assign(model=runs["model"].replace(SAME))
     same[["ttft_s", "tpot_s"]] = same[["ttft_s", "tpot_s"]].round(5)
     key = same.groupby(list(same.columns), sort=False).ngroup()
 
