@@ -230,9 +230,32 @@ def test_every_split_over_some_gpus_is_tried():
     assert not set(found["batch"]) <= {2**exponent for exponent in range(9)}
 
 
+def test_workers_of_their_own_are_planned_beside_deployments_that_do_both():
+    asked = ("Llama-3.1-70B", "--gpu", "h200-sxm", "--gpus", 16, "--input", 4096, "--slo", "ttft=1s,tpot=20ms")
+    together, apart = predict(*asked), predict(*asked, "--disaggregate")
+    assert (apart["together_output_tokens_per_s_per_gpu"] == together["output_tokens_per_s_per_gpu"].max()).all()
+    assert (apart["tpot_s"] <= 0.02).all() and (apart["ttft_s"] <= 1).all() and (apart["gpus"] <= 16).all()
+    first, shown = apart.iloc[0], run(*asked, "--disaggregate")
+    workers = (f"{first[f'{kind}_workers']} × TP{first[f'{kind}_tensor']}" for kind in ("prefill", "decode"))
+    line = shown.splitlines()[1]
+    assert all(words in line for words in workers) and first["limited_by"] in line
+    rate = together["output_tokens_per_s_per_gpu"].max()
+    assert f"process prompts and decode serve at most {rate:.0f} output tokens/s/GPU" in shown
+    slow = predict(*asked, "--disaggregate", "--network", 5)
+    assert (slow["transfer_s"] > 10 * apart["transfer_s"].max()).all()
+    # 4,096 tokens' cache takes too long to travel within the objective.
+    said = CliRunner().invoke(cli.commands, [*map(str, ("predict", *asked)), "--disaggregate", "--network", "0.1"])
+    assert said.exit_code == 1 and "none of these deployments has TTFT ≤ 1000 ms and TPOT ≤ 20 ms" in said.stderr
+    assert run(*asked, "--disaggregate", "--network", 0.1, "--json", status=1) == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
+        (("--disaggregate", "--slo", "tpot=1s"), "--disaggregate: one deployment does both; add --gpus 16"),
+        (("--network", 50, "--gpus", 8, "--slo", "tpot=1s"), "--network: one deployment does both; add --disaggregate"),
+        (("--network", 0, "--disaggregate", "--gpus", 8, "--slo", "tpot=1s"), "--network: 0.0 is out of range"),
+        (("--network", "nan", "--disaggregate", "--gpus", 8, "--slo", "tpot=1s"), "--network: nan is out of range"),
         (("--gpus", 8), "--gpus: no cost is asked for; add --slo"),
         (("--gpus", 8, "--slo", "tpot=1s", "--tp", 2), "--gpus: splits are given; leave out --tp"),
         (("--gpus", "some", "--slo", "tpot=1s"), "--gpus: 'some' is not a whole number"),

@@ -14,13 +14,14 @@ from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.models.deployment import Deployment, passes
 from gpuledger.models.time_model.step import predict, totals
-from gpuledger.models.transformer import Parallel, decode, kernels, read_model
+from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.serving_time import reduce, sweeps
 from gpuledger.studies.serving_time.figures import colours, draw_classes, draw_runs
+from gpuledger.studies.serving_time.gain import agreed, gains
 from gpuledger.studies.serving_time.runs import read_runs
-from gpuledger.studies.serving_time.tables import error_table, short_name
+from gpuledger.studies.serving_time.tables import error_table, gain_table, short_name
 
 RUN = {
     **{"id": "a", "backend": "vllm", "model_path": "Llama-3.1-8B", "system": "h200_sxm", "mode": "agg", "isl": 1024},
@@ -162,6 +163,55 @@ def test_workers_that_only_decode_take_a_decode_step_per_token(tmp_path):
     alone = reduced(tmp_path, DECODES)
     assert "served runs on NVIDIA H200 SXM, whose workers only decode, with" in alone.finding
     assert "tpot_median_error_unfitted_percent" not in alone.summary, "there is no other run"
+
+
+PROMPTS = {"prefill_num_workers": 2, "prefill_tp_size": 1, "prefill_attention_dp_size": 1}
+
+
+def test_disaggregated_runs_are_served_as_fast_as_the_slower_kind_of_workers(tmp_path):
+    few = {"decode_batch_size": 1, "silicon_data_source": "x; silicon_concurrency=2"}
+    many = {"osl": 1, "silicon_ttft_ms": 50.0}
+    runs = [{**DECODES, **PROMPTS, "silicon_ttft_ms": 40.0, **more} for more in ({}, few, many)]
+    result = reduced(tmp_path, *runs, {**DECODES, "silicon_ttft_ms": 60.0})
+    data = result.data
+    assert data["prompts_on"].tolist() == ["2 × TP1"] * 3 + [""] and data["workers"].tolist() == [2] * 4
+    assert data["all_gpus"].tolist()[:3] == [4] * 3 and np.isnan(data["all_gpus"][3])
+    model, gpu = read_model("Llama-3.1-8B"), find_gpu("h200")
+    rows = predict(kernels(model, prefill(1024)), gpu, "vllm")
+    prompt_s = totals(rows, np.zeros(len(rows), int), 1)["time_s"][0]
+    # Alone, a request takes its prompt and its steps; with one token each, prompts limit what two workers serve.
+    assert data["predicted_rate"][1] == pytest.approx(2 * 512 / (prompt_s + 512 * step_s(1)) / 4, rel=1e-5)
+    assert data["predicted_rate"][2] == pytest.approx(2 / prompt_s / 4, rel=1e-5)
+    assert data["measured_rate"][0] == pytest.approx(16 * 512 / (0.04 + 511 * 0.006) / 4, rel=1e-5)
+    assert data["measured_rate"][2] == pytest.approx(16 / 0.05 / 4, rel=1e-5)
+    assert np.isnan(data["predicted_rate"][3]) and result["disagg_rate_runs"] == 3
+    errors = 100 * (data["predicted_rate"] / data["measured_rate"] - 1).abs()
+    assert result["disagg_rate_median_error_percent"] == pytest.approx(errors.median(), rel=1e-4)
+
+
+def test_workers_that_cannot_be_expressed_leave_the_rate_open(tmp_path):
+    strange = [{"prefill_num_workers": 0}, {"prefill_tp_size": 3}, {"prefill_tp_size": 16}]
+    data = reduced(tmp_path, *({**DECODES, **PROMPTS, **more} for more in strange)).data
+    assert data["predicted_rate"].isna().all() and data["decode_s"].notna().all()
+
+
+def test_what_disaggregation_gains_is_compared_at_the_same_time_per_token(tmp_path):
+    runs = [{"silicon_tpot_ms": tpot, "batch_size": size} for tpot, size in ((6, 8), (8, 16))]
+    apart = {**DECODES, **PROMPTS, "silicon_tpot_ms": 7.0}
+    result = reduced(tmp_path, *runs, apart)
+    found = gains(result.data)
+    # At 8 ms the disaggregated run serves what it does at 7; at 6 ms it serves nothing, which is not compared.
+    rate = result.data.set_index("id")["measured_rate"]
+    between = np.interp(7, [6, 8], rate[["0", "1"]])
+    assert found["objective_s"].tolist() == pytest.approx([7e-3, 8e-3])
+    assert found["measured"].tolist() == pytest.approx([rate["2"] / between, rate["2"] / rate["1"]], rel=1e-5)
+    assert (result["disagg_gain_workloads"], result["disagg_gain_objectives"]) == (1, 2)
+    assert result["disagg_better_percent"] == 0 and result["disagg_gain_measured"] < 1
+    same = result.data.assign(kernels_s=result.data["measured_s"], predicted_rate=result.data["measured_rate"])
+    assert (gains(same)["predicted"] == gains(same)["measured"]).all() and agreed(gains(same)).all()
+    table = gain_table(found)
+    assert table["objectives"].tolist() == [2] and "measured gain (median)" in table
+    assert gains(result.data[:2]).empty and "disagg_gain_measured" not in reduced(tmp_path, *runs).summary
 
 
 def test_the_numbers_in_brackets_are_named(tmp_path):

@@ -47,6 +47,11 @@ def gains(data: pd.DataFrame) -> pd.DataFrame:
     return found[(found["measured"] > 0) & (found["predicted"] > 0)].reset_index(drop=True)
 
 
+def agreed(found: pd.DataFrame) -> pd.Series:
+    """Return whether the measured and the predicted ratio are for the same mode."""
+    return (found["measured"] > 1) == (found["predicted"] > 1)
+
+
 def _most(runs: pd.DataFrame, kind: str, objective_s: np.ndarray) -> np.ndarray:
     """Return the highest rate of any layout within each objective (:func:`frontier`)."""
     points = (runs[[f"{kind}_s", f"{kind}_rate"]].to_numpy()[own] for own in runs.groupby("layout").indices.values())

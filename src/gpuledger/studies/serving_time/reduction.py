@@ -9,7 +9,7 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.readers.gpus import Gpu, find_gpu
-from gpuledger.studies.serving_time.gain import WORKLOAD, gains
+from gpuledger.studies.serving_time.gain import WORKLOAD, agreed, gains
 from gpuledger.studies.serving_time.parallelism import reduce_choices
 from gpuledger.studies.serving_time.prediction import predict_runs
 from gpuledger.studies.serving_time.runs import APART
@@ -141,8 +141,8 @@ def _add_gains(result: CaseResult, found: pd.DataFrame) -> None:
     """Add what GPUs of their own for prompts gain where both modes were served; every workload counts alike."""
     if found.empty:
         return
-    better, agreed = (100.0 * (found["measured"] > 1), 100.0 * ((found["measured"] > 1) == (found["predicted"] > 1)))
-    each = found.assign(better=better, agreed=agreed).groupby(WORKLOAD)
+    better = found["measured"] > 1
+    each = found.assign(better=100.0 * better, agreed=100.0 * agreed(found)).groupby(WORKLOAD)
     result.add("disagg_gain_workloads", each.ngroups, "1")
     result.add("disagg_gain_objectives", len(found), "1")
     for name in ("measured", "predicted"):

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from gpuledger.models.time_model.accuracy import errors_percent
+from gpuledger.studies.serving_time import gain
 from gpuledger.studies.serving_time.parallelism import WORKLOAD, averages
 from gpuledger.studies.serving_time.runs import APART, TOGETHER
 
@@ -83,3 +84,24 @@ def choice_table(decided: pd.DataFrame) -> pd.DataFrame:
         for keys, part in groups.items()
     ]
     return pd.DataFrame(rows)
+
+
+def gain_table(found: pd.DataFrame) -> pd.DataFrame:
+    """Return what disaggregation gains in each workload, for people.
+
+    Parameters
+    ----------
+    found : DataFrame
+        Of :func:`gpuledger.studies.serving_time.gain.gains`.
+
+    Returns
+    -------
+    DataFrame
+        `gpuledger.studies.serving_time.gain.WORKLOAD`, ``objectives``, the medians ``measured`` and ``predicted``, and
+        for how many percent of the objectives both say the same way.
+    """
+    groups = found.assign(agreed=100.0 * gain.agreed(found)).groupby(gain.WORKLOAD)
+    table = groups[["measured", "predicted"]].median().round(2).assign(objectives=groups.size())
+    table["same way (%)"] = groups["agreed"].mean().round()
+    names = {"measured": "measured gain (median)", "predicted": "predicted gain (median)"}
+    return table.rename(columns=names).reset_index().rename(columns=lambda name: name.replace("_", " "))
