@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 
+import pandas as pd
 import pytest
 
 from gpuledger.ledger.datasets import Repository
@@ -143,6 +144,33 @@ def test_the_appendix_lists_the_errors_of_workers_that_only_decode(root):
     runs = [f"{one['disagg_runs_expressed']['value']}" for one in found]
     words = f"{', '.join(errors[:3])} and {errors[3]} % of {', '.join(runs[:3])} and {runs[3]} runs"
     assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
+
+
+def test_the_pages_say_how_disaggregated_runs_were_predicted(root):
+    gpus = ("b200", "gb200", "gb300", "h200")
+    found = {gpu: summary(root, f"{RUNS}/{gpu}") for gpu in (*gpus, "b300", "h100")}
+    data = pd.concat(pd.read_parquet(root / f"results/{RUNS}/{gpu}/data.parquet") for gpu in gpus)
+    runs = data[(data["mode"] == "disagg") & data["predicted_rate"].notna()]
+    errors = 100 * (runs["predicted_rate"] / runs["measured_rate"] - 1).abs()
+    median = f"a median error of {errors.median():.1f} %"
+    own = [f"{found[gpu]['disagg_rate_median_error_percent']['value']:.1f}" for gpu in gpus]
+    both = [f"{found[gpu]['rate_median_error_percent']['value']:.1f}" for gpu in ("b200", "h200", "b300", "h100")]
+    gains = [
+        [found[gpu][f"disagg_{name}"]["value"] for gpu in ("b200", "h200")]
+        for name in ("gain_measured", "gain_predicted", "better_predicted_percent")
+    ]
+    models = " ".join((root / "docs/MODELS.md").read_text("utf-8").split())
+    for words in (
+        f"In {len(runs)} disaggregated runs",
+        f"{median} (mean {errors.mean():.1f} %): B200 {own[0]} %, GB200 {own[1]}, GB300 {own[2]} and H200 {own[3]}",
+        f"it is {both[0]} % on B200, {both[1]} on H200, {both[2]} on B300 and {both[3]} on H100",
+        f"serves {gains[0][0]:.2f} times as many tokens per GPU on the B200",
+        f"and {gains[0][1]:.2f} times on the H200",
+        f"Predicted are {gains[1][0]:.2f} and {gains[1][1]:.2f}, and in {gains[2][0]:.0f} and {gains[2][1]:.0f} %",
+    ):
+        assert words in models, words
+    readme = " ".join((root / "README.md").read_text("utf-8").split())
+    assert f"[{len(runs)} disaggregated runs]" in readme and f"with {median}" in readme
 
 
 def test_the_pages_list_the_errors_of_served_runs_that_others_published(root):

@@ -209,6 +209,31 @@ def test_outputs_of_one_length_tell_the_mean_time_per_output_token(tmp_path):
             one(tmp_path, old, **change)
 
 
+#: As ``utils/process_result.py`` writes runs on several nodes: GPUs of a worker, and how many workers there are.
+APART = {
+    **{
+        "prefill_tp": 8,
+        "prefill_ep": 8,
+        "prefill_dp_attention": "true",
+        "prefill_num_workers": 3,
+        "num_prefill_gpu": 24,
+    },
+    **{"decode_tp": 16, "decode_ep": 16, "decode_dp_attention": "true", "decode_num_workers": 2, "num_decode_gpu": 32},
+}
+
+
+def test_disaggregated_rows_of_inferencex_say_what_both_kinds_of_workers_are(tmp_path):
+    row = {name: value for name, value in INFERENCEX.items() if name not in ("tp", "ep", "dp_attention")}
+    row |= {"framework": "dynamo-sglang", "precision": "fp8", "disagg": True, "is_multinode": True, "conc": 512}
+    run = one(tmp_path, row | APART)
+    assert (run.engine, run.in_flight, run.workers) == ("sglang", 512, 2)
+    assert (run.tensor, run.replicas, run.expert) == (1, 16, 16) and run.prefill == (3, 1, 1, 8, 8)
+    whole = one(tmp_path, row | APART | {"decode_dp_attention": "false", "decode_ep": 1, "prefill_pp": 2})
+    assert (whole.tensor, whole.replicas, whole.expert) == (16, 0, 1) and whole.prefill == (3, 1, 2, 8, 8)
+    together = one(tmp_path, INFERENCEX)
+    assert together.workers == 0 and together.prefill == ()
+
+
 def test_rows_of_inferencex_page_and_of_its_supplements_say_the_same(tmp_path):
     """The first of each is real: SemiAnalysisAI/InferenceX-app, api/benchmarks.json and supplemental-bmk.json."""
     page = {
@@ -245,8 +270,11 @@ def test_rows_of_inferencex_page_and_of_its_supplements_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"disagg": True}, "disagg: prefill and decode on servers of their own"),
-        ({"is_multinode": "true"}, "servers of their own"),
+        ({"disagg": True}, "disagg: prompts and decoding on servers of their own, whose numbers and GPUs are missing"),
+        ({"disagg": True} | APART | {"prefill_num_workers": 0}, "give rows with prefill_tp, prefill_num_workers"),
+        ({"disagg": True} | APART | {"decode_tp": None}, "servers of their own"),
+        ({"disagg": True} | APART | {"prefill_tp": "all"}, "tp_size: 'all' is not a number of GPUs"),
+        ({"is_multinode": "true"}, "is_multinode: one server on several nodes"),
         ({"framework": "mori-sglang"}, "servers of their own"),
         ({"framework": "sglang-disagg"}, "servers of their own"),
         ({"dcp_size": 2}, "context parallelism, which is not predicted"),

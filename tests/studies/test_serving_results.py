@@ -124,3 +124,20 @@ def test_a_row_of_inferencex_page_is_recognised_and_predicted_as_the_benchmarks_
     assert (run["parallelism"], run["gpus"], run["requests"], run["measured_ms"]) == ("TP1 DP4", 4, 8, 8.0)
     own = written(tmp_path, INFERENCEX | {"dp_attention": "true"}, name="own.json")
     assert json.loads(command_line.run("served", own, *asked))["runs"][0]["predicted_ms"] == run["predicted_ms"]
+
+
+def test_a_disaggregated_row_of_inferencex_is_predicted_with_all_its_workers(tmp_path):
+    row = {name: value for name, value in INFERENCEX.items() if name not in ("tp", "ep", "dp_attention")}
+    row |= {"disagg": True, "is_multinode": True, "prefill_tp": 4, "prefill_num_workers": 3, "decode_tp": 2}
+    own = written(tmp_path, row | {"decode_num_workers": 2, "conc": 31}, name="own.json")
+    found = json.loads(command_line.run("served", own, "--gpu", "h100-sxm", "--json"))
+    (run,) = found["runs"]
+    assert run["parallelism"] == "2 × TP2, prompts on 3 × TP4" and run["gpus"] == 2 * 2 + 3 * 4
+    # 31 requests on two workers are 16 at most on each; 922 tokens of output in 8 ms each.
+    assert run["requests"] == 16 and run["predicted_ms"] == run["decode_ms"] and run["prompts_ms"] == 0
+    rate = 32 * 922 / (INFERENCEX["median_ttft"] + 921 * 0.008) / 16
+    assert run["measured_rate"] == pytest.approx(rate, rel=1e-6) and 0.5 < run["predicted_rate"] / rate < 4
+    said = command_line.run("served", own, "--gpu", "h100-sxm")
+    assert "2 × TP2, prompts on 3 × TP4 on NVIDIA H100" in said and "tokens/s/GPU" in said
+    alone = reduced(results_case(tmp_path, row | {"decode_num_workers": 2, "conc": 32}, stated={}))
+    assert alone["disagg_rate_runs"] == 1 and "whose workers only decode" in alone.finding

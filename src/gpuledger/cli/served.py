@@ -22,6 +22,7 @@ _COLUMNS = {
     **{"id": "run", "requests": "in flight", "input_tokens": "prompt", "output_tokens": "output"},
     **{"measured_ms": "measured ms", "predicted_ms": "kernels ms", "decode_ms": "decode", "prompts_ms": "prompts"},
     **{"given_ttft_ms": "given its queue", "measured_over_predicted": "measured / kernels"},
+    **{"measured_rate": "tokens/s/GPU", "predicted_rate": "by kernels"},
 }
 
 
@@ -80,12 +81,22 @@ def served(
         prompts_ms=1e3 * data["prompts_s"],
         given_ttft_ms=1e3 * data["given_ttft_s"],
         measured_over_predicted=data["measured_s"] / data["kernels_s"],
+        gpus=data["all_gpus"],
+        parallelism=[_placed(run) for run in data.to_dict("records")],
     )
     if as_json:
         keys = ["engine", "model", "precision", "parallelism", "gpus", *_COLUMNS]
         print_json({"gpu": chosen.name, "runs": table[keys].to_dict("records"), "not_expressed": found.refused})
         return
     _print(table, chosen.title, found.refused)
+
+
+def _placed(run: dict) -> str:
+    """Return a run's parallelism, and of a disaggregated one both kinds of workers."""
+    if run["mode"] == "agg":
+        return run["parallelism"]
+    prompts = f", prompts on {run['prompts_on']}" if run["prompts_on"] else ""
+    return f"{run['workers']} × {run['parallelism']}{prompts}"
 
 
 def _print(table: pd.DataFrame, title: str, refused: str) -> None:
@@ -102,7 +113,7 @@ def _print(table: pd.DataFrame, title: str, refused: str) -> None:
             list(_COLUMNS.values()),
             list(zip(*words, strict=True)),
             range(1, len(words)),
-            ("decode", "prompts", "given its queue"),
+            ("decode", "prompts", "given its queue", "tokens/s/GPU", "by kernels"),
         )
     ratio = table["measured_over_predicted"].median()
     say(f"A step takes {ratio:.2f} times as long as its kernels are predicted to (median).")

@@ -69,8 +69,13 @@ def as_result(row: Mapping[str, Any], file: str, refuse: Callable[[str, str, str
     # Dynamo serves with and without division; before rows said which, only with it.
     apart = engine.startswith("mori-") or engine.endswith("-disagg")
     apart |= engine.startswith("dynamo-") and "disagg" not in row
-    if apart or _is(row, "disagg") or _is(row, "is_multinode"):
-        refuse("disagg", "prefill and decode on servers of their own", "give runs of single servers")
+    apart |= _is(row, "disagg")
+    if not apart and _is(row, "is_multinode"):
+        refuse("is_multinode", "one server on several nodes, whose links are not known", "give runs of single nodes")
+    workers = {kind: _workers(row, kind) if apart else {} for kind in ("prefill", "decode")}
+    if apart and not all(one["workers"] for one in workers.values()):
+        problem = "prompts and decoding on servers of their own, whose numbers and GPUs are missing"
+        refuse("disagg", problem, "give rows with prefill_tp, prefill_num_workers, decode_tp and decode_num_workers")
     if str(row.get("scenario_type") or row.get("benchmark_type") or "").startswith("agentic"):
         refuse("scenario_type", "conversations of agents, whose lengths differ", "give runs of one length")
     if any(str(row.get(name) or 1) != "1" for name in ("dcp_size", "pcp_size")):
@@ -98,25 +103,39 @@ def as_result(row: Mapping[str, Any], file: str, refuse: Callable[[str, str, str
     if ("/" not in model or model.startswith("/")) and not str(row["hw"]).startswith("mi"):
         # A key, or a folder of the server.
         model = _CHECKPOINTS.get((str(row.get("infmax_model_prefix") or model).lower(), precision), model)
-    divided = _is(row, "dp_attention")
     return {
         **times,
-        "backend": engine.removeprefix("dynamo-"),
+        "backend": engine.removeprefix("dynamo-").removeprefix("mori-"),
         "max_concurrency": int(row["conc"]),
         "completed": prompts,
         **{name: round(MEAN_LENGTH * length) * prompts for name, length in lengths.items()},
         "server_info": {
             "model_path": model,
             "quantization": precision if precision in _FORMATS else None,
-            "tp_size": row.get("tp"),
-            "pp_size": row.get("pp") or 1,
-            # Attention that is not split over the GPUs is in one replica on each, unless the row says otherwise.
-            "dp_size": (row.get("attn_dp_size") or row.get("tp")) if divided else 1,
-            "enable_dp_attention": divided,
-            "ep_size": row.get("ep", 1),
+            **(workers["decode"] or _server(row, "")),
             "speculative_algorithm": _is(row, "spec_decoding") or _is(row, "mtp"),
         },
+        "prefill_info": workers["prefill"],
     }
+
+
+def _server(row: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return the parallelism of servers of a kind (``prefill_, decode_``, or "": both) in the words of SGLang."""
+    tensor, divided = row.get(f"{kind}tp"), _is(row, f"{kind}dp_attention")
+    return {
+        "tp_size": tensor,
+        "pp_size": row.get(f"{kind}pp") or row.get(f"{kind}pp_size") or 1,
+        # Attention that is not split over the GPUs is in one replica on each, unless the row says otherwise.
+        "dp_size": (row.get("attn_dp_size") or tensor) if divided else 1,
+        "enable_dp_attention": divided,
+        "ep_size": row.get(f"{kind}ep") or 1,
+    }
+
+
+def _workers(row: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return the parallelism of workers that do one thing, and how many there are; 0: the row does not say."""
+    count, known = str(row.get(f"{kind}_num_workers") or ""), row.get(f"{kind}_tp")
+    return {**_server(row, f"{kind}_"), "workers": int(count) if known and re.fullmatch("[0-9]{1,5}", count) else 0}
 
 
 def _is(row: Mapping[str, Any], key: str) -> bool:

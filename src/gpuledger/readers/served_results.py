@@ -81,6 +81,10 @@ class ServedRun(NamedTuple):
     cache: str  # ``fp8`` for such a cache
     speculative: bool  # whether tokens were drafted
     gpu: str  # as InferenceX names it; the other programs do not know it
+    #: Workers that decode, while others process the prompts, each with the degrees above; 0: the same GPUs do both.
+    workers: int = 0
+    #: The same of those that process the prompts: ``workers, tensor, pipeline, replicas, expert``.
+    prefill: tuple[int, ...] = ()
 
 
 def read_served(path: Path) -> list[ServedRun]:
@@ -220,12 +224,16 @@ class _Entry:
             in_flight=self.in_flight(prompts, ttft, tpot, lengths["output"]),
             ttft_s=ttft / 1e3,
             tpot_s=tpot / 1e3,
-            **self.degrees(),
+            **self.degrees(self.server),
             quantised=_QUANTISED.get(quantised, quantised),
             cache="fp8" if str(self.server.get("kv_cache_dtype") or "").lower().startswith("fp8") else "",
             speculative=bool(self.server.get("speculative_algorithm")),
             gpu=self.gpu,
         )
+        if apart := self.values.get("prefill_info") if self.gpu else None:
+            of_prompts = self.degrees(apart)
+            sizes = tuple(of_prompts[name] for name in ("tensor", "pipeline", "replicas", "expert"))
+            run = run._replace(workers=self.server["workers"], prefill=(apart["workers"], *sizes))
         # JSON may hold halves of characters, which are no text.
         return ServedRun(*map(visible, run))
 
@@ -285,22 +293,22 @@ class _Entry:
             self.refuse(name, f"{value:g} is not a count", "correct it")
         return int(value)
 
-    def degrees(self) -> dict[str, int]:
-        """Return the degrees of parallelism, and the number of servers."""
-        found = {name: self.degree(names) for name, names in _DEGREES.items()} | {"copies": 1}
-        if self.server and not self.server.get("enable_dp_attention"):
+    def degrees(self, server: Mapping[str, Any]) -> dict[str, int]:
+        """Return a server's degrees of parallelism, and the number of servers."""
+        found = {name: self.degree(server, names) for name, names in _DEGREES.items()} | {"copies": 1}
+        if server and not server.get("enable_dp_attention"):
             # SGLang's data parallelism; that of the attention alone divides the tensor group instead.
             found |= {"copies": max(found["replicas"], 1), "replicas": 0}
-        elif self.server and found["replicas"] > 1:
+        elif server and found["replicas"] > 1:
             if found["tensor"] % found["replicas"]:
                 problem = f"{found['replicas']} replicas of the attention on {found['tensor']} GPUs"
                 self.refuse("dp_size", problem, "give the degrees with which the server was started")
             found["tensor"] //= found["replicas"]
         return found
 
-    def degree(self, names: tuple[str, ...]) -> int:
+    def degree(self, server: Mapping[str, Any], names: tuple[str, ...]) -> int:
         """Return a degree of parallelism; 0 if neither the server nor the metadata says it."""
-        for source in (self.server, self.values):
+        for source in (server, self.values):
             for name in names:
                 if (value := source.get(name)) is not None:
                     if not re.fullmatch(r"[0-9]{1,5}", str(value)):

@@ -10,7 +10,7 @@ from gpuledger.errors import InputError, warn
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.served_results import ServedRun, read_served
-from gpuledger.studies.serving_time.runs import TOGETHER
+from gpuledger.studies.serving_time.runs import APART, PREFILL, TOGETHER
 
 DEGREES = ("tensor", "pipeline", "replicas", "expert")
 #: What a user adds to a case where a result does not say it.
@@ -103,30 +103,36 @@ def _row(run: ServedRun, stated: Mapping[str, Any], where: tuple[Any, str], reme
             what = {"engine": "which engine served", "tensor": "over how many GPUs the model was split"}[name]
             raise InputError(*where, f"{run.place} does not say {what}", remedies[name])
     replicas, ranks = max(degrees["replicas"], 1), max(degrees["expert"], 1)
-    sharing = replicas * run.copies
+    sharing = replicas * run.copies * max(run.workers, 1)
+    requests = -(-run.in_flight // sharing)
     return {
         "id": run.place,
         "engine": engine,
         "model": stated.get("model", run.model),
         "precision": precision,
-        "mode": TOGETHER,
+        "mode": APART if run.workers else TOGETHER,
         "quantised": "nvfp4" if precision == "fp4" else precision,
         "cache": stated.get("cache", run.cache),
         "input_tokens": run.input_tokens,
         "output_tokens": run.output_tokens,
-        "requests": -(-run.in_flight // sharing),
         "prompts": -(-run.prompts // sharing),
-        "tensor": degrees["tensor"],
-        "pipeline": max(degrees["pipeline"], 1),
-        "replicas": replicas,
-        # Without expert parallelism all GPUs share each expert.
-        "expert_shards": max(degrees["tensor"] * replicas // ranks, 1),
-        "expert_ranks": ranks,
-        "workers": 1,
-        "concurrency": 0,
+        "requests": requests,
+        **_sizes(max(run.workers, 1), degrees["tensor"], degrees["pipeline"], replicas, ranks),
+        **{PREFILL + name: size for name, size in _sizes(*(run.prefill or (0,) * 5)).items()},
+        # What is not shared evenly is rounded up.
+        "concurrency": requests * replicas * run.workers,
         "ttft_s": run.ttft_s,
         "tpot_s": run.tpot_s,
         "source": "",
         "export": False,
         "speculative": run.speculative,
     }
+
+
+def _sizes(workers: int, tensor: int, pipeline: int, replicas: int, ranks: int) -> dict[str, int]:
+    """Return workers' sizes by the names of :func:`gpuledger.studies.serving_time.runs.read_runs`."""
+    replicas, ranks = max(replicas, 1), max(ranks, 1)
+    # Without expert parallelism all GPUs share each expert.
+    shards = max(tensor * replicas // ranks, 1)
+    names = ("workers", "tensor", "pipeline", "replicas", "expert_shards", "expert_ranks")
+    return dict(zip(names, (workers, tensor, max(pipeline, 1), replicas, shards, ranks), strict=True))

@@ -245,7 +245,7 @@ def _prompts_parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel | None:
     if run["mode"] != APART or not (run[PREFILL + "workers"] and run[PREFILL + "tensor"]):
         return None
     try:
-        return _split({**run, **{name: run[PREFILL + name] for name in _NAMES}}, model, gpu)
+        return _split({**run, **{name: run[PREFILL + name] for name in _NAMES[1:]}}, model, gpu)
     except NotExpressedError:
         return None
 
