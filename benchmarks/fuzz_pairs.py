@@ -40,6 +40,11 @@ _SERVED = {
     **{"ep": 1, "dp_attention": "false", "spec_decoding": "none", "disagg": False, "isl": 1024, "osl": 1024},
     **{"metrics": {"median_ttft": 0.09, "median_tpot": 0.0056, "mean_tpot": 0.0057}},
 }
+#: The same of workers of two kinds.
+_APART = {
+    **{"disagg": True, "prefill_tp": 4, "prefill_num_workers": 3, "prefill_dp_attention": "true", "prefill_ep": 4},
+    **{"decode_tp": 2, "decode_num_workers": 2, "decode_dp_attention": "false", "decode_ep": 2},
+}
 _HEADER = '"ID","Process ID","Kernel Name","Grid Size","Block Size","Metric Name","Metric Unit","Metric Value"\n'
 _LAUNCHES = _HEADER + "".join(
     f'"0","1","ampere_sgemm_128x64_tn","(4, 1, 1)","(128, 1, 1)","{name}","{unit}","{value}"\n'
@@ -68,7 +73,7 @@ def pairs(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "timeline with a baseline", events, partial(compare, _kept(folder, _EVENTS))
     yield "timeline broken down", events, lambda path: break_down(read_timeline(path))
     yield "timeline in gzip", events, _compressed
-    (row := folder / "row.json").write_text(json.dumps([_SERVED, _SERVED]), "utf-8")
+    (row := folder / "row.json").write_text(json.dumps([_SERVED, _SERVED | _APART]), "utf-8")
     yield "InferenceX rows, predicted", row, _served
     yield "folder of launches", launches, partial(_folder, _LAUNCHES)
     (published := folder / "published.yaml").write_text(_CLAIMS, "utf-8")

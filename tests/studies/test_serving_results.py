@@ -139,5 +139,12 @@ def test_a_disaggregated_row_of_inferencex_is_predicted_with_all_its_workers(tmp
     assert run["measured_rate"] == pytest.approx(rate, rel=1e-6) and 0.5 < run["predicted_rate"] / rate < 4
     said = command_line.run("served", own, "--gpu", "h100-sxm")
     assert "2 × TP2, prompts on 3 × TP4 on NVIDIA H100" in said and "tokens/s/GPU" in said
+    unknown = written(
+        tmp_path,
+        row | {"decode_num_workers": 2, "conc": 32, "median_ttft": None, "mean_ttft": None},
+        name="unknown.json",
+    )
+    (without,) = json.loads(command_line.run("served", unknown, "--gpu", "h100-sxm", "--json"))["runs"]
+    assert without["measured_rate"] is None and without["predicted_ms"] >= run["predicted_ms"]
     alone = reduced(results_case(tmp_path, row | {"decode_num_workers": 2, "conc": 32}, stated={}))
     assert alone["disagg_rate_runs"] == 1 and "whose workers only decode" in alone.finding

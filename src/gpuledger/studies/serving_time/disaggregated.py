@@ -45,7 +45,8 @@ def decode_steps(run: Expressed, part: pd.DataFrame, gpu: Gpu, engine: str) -> t
     Parameters
     ----------
     part : DataFrame
-        Of :func:`gpuledger.studies.serving_time.runs.read_runs`; none without requests.
+        Of :func:`gpuledger.studies.serving_time.runs.read_runs`; none without requests. Without a time to the first
+        token, all requests in flight decode.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def decode_steps(run: Expressed, part: pd.DataFrame, gpu: Gpu, engine: str) -> t
         Whose constants.
     """
     (new, out), flying = sweeps.mean_lengths(part), part["requests"].to_numpy()
-    wait_s, used = part["ttft_s"].to_numpy(), set()
+    wait_s, used = part["ttft_s"].fillna(0.0).to_numpy(), set()
 
     def step_s(requests: np.ndarray) -> np.ndarray:
         # On average, half of the output is in the cache.
