@@ -85,6 +85,13 @@ def test_the_linter_finds(bad, words):
     assert any(words in line for line in latex.lint(bad))
 
 
+def test_the_linter_measures_each_table_in_its_own_size():
+    wide = {"note": ["y" * 14 for _ in range(2)]} | {f"n{number}": ["y" * 14, "z"] for number in range(7)}
+    small, narrow = write(wide, [False] * 8), GOOD.replace("tab:a", "tab:b")
+    assert "\\scriptsize" in small and "\\small" in narrow
+    assert latex.lint(narrow + small) == []
+
+
 @pytest.fixture
 def document(tmp_path):
     """A document of one case, whose figures are single pages."""
@@ -126,7 +133,7 @@ def test_the_document_compiles_without_overfull_boxes(document):
     assert "Overfull" not in done.stdout and "Float too large" not in done.stdout
 
 
-def test_tracked_tables_of_cases_fit_the_paper():
-    tables = sorted(ROOT.glob("results/*/*/*/*.tex"))
+def test_tracked_tables_fit_the_paper():
+    tables = sorted([*ROOT.glob("results/*/*/*/*.tex"), *ROOT.glob("results/tables/**/*.tex")])
     wrong = {str(table.relative_to(ROOT)): latex.lint(table.read_text("utf-8")) for table in tables}
     assert tables and not {name: found for name, found in wrong.items() if found}

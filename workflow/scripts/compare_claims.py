@@ -21,6 +21,7 @@ with logs.to(snakemake.log[0]):
     for study, title in titles.items():
         table = report.claims_table(card[card["study"] == study])
         about = {"caption": f"{title}: published claims and what is reproduced.", "name": study}
+        about["label"] = f"scorecard-{study}"
         tables.write(table, None, csv.with_suffix(""), **about)
     # Counts first, then every claim: readers of these files have no filter.
     for suffix, heading in (("md", "\n## {}\n\n"), ("tex", "")):

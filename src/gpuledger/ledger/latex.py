@@ -267,8 +267,8 @@ def lint(text: str) -> list[str]:
         found.append(f"{bare.count('{')} opening braces, {bare.count('}')} closing ones")
     if "\\begin{longtable}" in text:
         found.append("longtable does not work in two columns")
-    size = next((points for name, (points, _) in SIZES.items() if f"\\{name}\\" in text), 10)
     for environment in _TABLE.finditer(text):
+        size = next((points for name, (points, _) in SIZES.items() if f"\\{name}\\" in environment[0]), 10)
         place = COLUMN_WIDTH if environment[1] == "table" else TEXT_WIDTH
         columns = list(_COLUMN.finditer(environment[2].replace(_WRAPPED, "")))
         lines = [line for line in environment[3].splitlines() if line.endswith(r"\\") and "\\multicolumn" not in line]

@@ -30,6 +30,7 @@ def write(
     *,
     caption: str,
     name: str = "table",
+    label: str = "",
     headers: Mapping[str, str] | None = None,
     formats: Mapping[str, str | Callable] | None = None,
     people: pd.DataFrame | None = None,
@@ -50,6 +51,8 @@ def write(
         None writes nothing.
     caption : str
         Caption of the LaTeX table; what the numbers are and their source are added to it.
+    label : str, optional
+        LaTeX label of rows of several cases, if not the name.
     headers : mapping, optional
         Column headers in Markdown and LaTeX.
     formats : mapping, optional
@@ -71,7 +74,7 @@ def write(
         target = Path(folder) / name
         files.write_text(target.with_suffix(".csv"), as_csv(frame))
         files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
-        label = name
+        label = label or name
         if record is not None:
             caption += f" {about} {provenance.sources(record)}."
             label = "-".join([record["dataset"], record["study"], record["case"]] + [name] * (name != "table"))
