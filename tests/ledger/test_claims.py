@@ -240,9 +240,25 @@ def test_tested_values_come_first_and_count_apart():
     content = {"claims": [claim(input=True), claim(id="d")], "source_errors": [ERROR]}
     rows = card(content, [outcome(q=3), outcome("model", kind="simulated", q=4)])
     assert rows["verdict"].tolist() == [EXACT, TYPED, DIFFERS, DIFFERS, SOURCE_ERROR]
-    tested, untested, still_open, wrong = claims.counts(rows).values()
+    tested, own, untested, still_open, wrong = claims.counts(rows).values()
     assert (tested, untested, still_open, wrong) == ({EXACT: 1}, {TYPED: 1, DIFFERS: 2}, {}, {SOURCE_ERROR: 1})
+    assert own == {}
     measured = card(content, [outcome("mine", kind="recorded", q=3)])
     assert claims.counts(measured)["tested independently"] == {EXACT: 2}
     mistyped = card(content, [outcome(q=4)])
     assert claims.counts(mistyped)["tested independently"] == {DIFFERS: 2}
+
+
+def test_what_nobody_else_published_is_no_independent_test():
+    sources = ("aim of this project: 3", "computed for gpuledger from a recording", "this project's survey: 3")
+    content = {"claims": [claim(id=f"own-{number}", source=source) for number, source in enumerate(sources)]}
+    counts = claims.counts(card(content, [outcome(q=3)]))
+    assert counts["tested independently"] == {} and counts["our own targets and numbers"] == {EXACT: 3}
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("recorded", BY_CONSTRUCTION), ("downloaded", EXACT)])
+def test_what_whoever_records_chooses_is_tested_by_recordings_of_others_alone(kind, verdict):
+    rows = card({"claims": [claim(chosen=True)]}, [outcome("mine", kind=kind, q=3)])
+    assert rows["verdict"].tolist() == [verdict]
+    differing = card({"claims": [claim(chosen=True)]}, [outcome("mine", kind=kind, q=4)])
+    assert differing["verdict"].tolist() == [DIFFERS]

@@ -16,12 +16,20 @@ EXACT, HOLDS, WITHIN, DIFFERS = "exact", "holds", "within tolerance", "differs"
 TYPED, BY_CONSTRUCTION = "typed", "by construction"
 NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE = "needs download", "needs GPU", "cannot be checked"
 SOURCE_ERROR = "error in source"
+TESTED, OURS, NO_TEST = "tested independently", "our own targets and numbers", "not a test"
 #: Every verdict, in the order of rows and counts, by what it is worth. What a simulation has is never a test.
 GROUPS = {
-    "tested independently": (EXACT, HOLDS, WITHIN, DIFFERS),
-    "not a test": (TYPED, BY_CONSTRUCTION, DIFFERS),
+    TESTED: (EXACT, HOLDS, WITHIN, DIFFERS),
+    OURS: (EXACT, HOLDS, WITHIN, DIFFERS),
+    NO_TEST: (TYPED, BY_CONSTRUCTION, DIFFERS),
     "not tested": (NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE),
     "wrong in the source documents": (SOURCE_ERROR,),
+}
+#: How the source of a number begins that nobody else published, and what it is called.
+OWN = {
+    "aim of this project": "Our own target",
+    "computed for gpuledger": "Our own number",
+    "this project's survey": "Our own number",
 }
 
 
@@ -142,10 +150,15 @@ def scorecard(
 
 def _place(row: Mapping) -> tuple[int, int]:
     """Return the numbers of a row's group and of its verdict in the group."""
-    groups = list(GROUPS.values())
-    first = 1 if row["provenance"].startswith("simulated") else 0
-    group = next(number for number in range(first, len(groups)) if row["verdict"] in groups[number])
-    return group, groups[group].index(row["verdict"])
+    titles = list(GROUPS)
+    first = titles.index(NO_TEST if row["provenance"].startswith("simulated") else OURS if own(row) else TESTED)
+    group = next(number for number in range(first, len(titles)) if row["verdict"] in GROUPS[titles[number]])
+    return group, GROUPS[titles[group]].index(row["verdict"])
+
+
+def own(row: Mapping) -> str:
+    """Return what a number is called that this project set or calculated itself; nothing of what others published."""
+    return next((words for start, words in OWN.items() if row["source"].startswith(start)), "")
 
 
 def group(row: Mapping) -> str:
@@ -216,7 +229,8 @@ def _compared(claim: Mapping, outcome: Outcome) -> dict:
     if verdict == DIFFERS and (there := _other_gpu(claim, outcome.record)):
         why = f"recorded on {there}; published of {' or '.join(claim['gpu'])}"
         return row | {"verdict": NEEDS_GPU, "relative_difference": relative, "why": why}
-    if verdict != DIFFERS and (kind == "simulated" or claim.get("by_construction")):
+    chosen = kind in ("recorded", "local") and claim.get("chosen")
+    if verdict != DIFFERS and (kind == "simulated" or chosen or claim.get("by_construction")):
         verdict = BY_CONSTRUCTION
     elif verdict != DIFFERS and kind == "published" and claim.get("input"):
         verdict = TYPED

@@ -20,7 +20,6 @@ _LABEL = 36
 _MANY = 200
 #: A study of fewer cards does not take whole rows.
 _FEW = 3
-_NOT_A_TEST = list(claims.GROUPS)[1]
 _ABSENT = "not downloaded: "
 
 
@@ -54,7 +53,7 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
         "headline": report.headline(rows),
         "counts": claims.counts(card),
         # What is no test needs no picture.
-        "squares": {key: found for key, found in squares.items() if key[0] != _NOT_A_TEST},
+        "squares": {key: found for key, found in squares.items() if key[0] != claims.NO_TEST},
         "many": len(versions) > _MANY,
         "sections": [(studies[name], list(cards[name].values())) for name in order],
         "count": len(versions),

@@ -47,7 +47,7 @@ def verdicts_by_study(card: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataF
     table = pd.DataFrame({"study": list(card["study"].map(titles)), "group": groups})
     counted = table.value_counts(["study", "group"]).unstack(fill_value=0)
     counted = counted.reindex(columns=list(claims.GROUPS), fill_value=0)
-    differ = (table["group"] == next(iter(claims.GROUPS))) & (card["verdict"].to_numpy() == claims.DIFFERS)
+    differ = (table["group"] == claims.TESTED) & (card["verdict"].to_numpy() == claims.DIFFERS)
     counted.insert(1, "of these differ", differ.groupby(table["study"]).sum())
     return counted.rename_axis(columns=None).reset_index().assign(provenance="see the table of the study")
 
@@ -83,7 +83,7 @@ def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Pat
         row["folder"] = row["folder"] if row["folder"] in made else ""
     tested: dict[str, list[dict]] = {}
     for row in rows:
-        if row["group"] == "tested independently":
+        if row["group"] == claims.TESTED:
             tested.setdefault(row["title"], []).append(row)
     words = {
         "headline": headline(rows),
@@ -138,8 +138,8 @@ def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
         row["group"], row["title"] = claims.group(row), titles[row["study"]]
         row["name"], row["measure"] = claim_words.name(row), claim_words.measure(row)
         row["words"] = claim_words.sentence(row)
-        if _is_own(row):
-            row["words"] = f"Our own target: {row['words'][:1].lower()}{row['words'][1:]}"
+        if own := claims.own(row):
+            row["words"] = f"{own}: {row['words'][:1].lower()}{row['words'][1:]}"
         row |= {key: row[key].replace("inf", "∞") for key in ("published", "reproduced") if row[key] == "inf"}
         row["right"] = claim_words.amount(row["reproduced"], row)
         row["here"] = row["right"] if row["dataset"] else ""
@@ -155,11 +155,6 @@ def _percent(difference: float) -> str:
     return f"{digits if 'e' not in digits else f'{float(digits):+,.0f}'} %".replace("-", "−") if difference else "0"
 
 
-def _is_own(row: Mapping) -> bool:
-    """Whether a row is a target that this project set itself, which nobody published."""
-    return row["source"].startswith("aim of this project")
-
-
 def _offset(difference: float, tolerance: float) -> int:
     """Return where a dot is drawn, in percent of a strip whose middle fifth is the tolerance's band."""
     bands = difference / tolerance if tolerance else difference * 1e9
@@ -168,13 +163,12 @@ def _offset(difference: float, tolerance: float) -> int:
 
 def headline(rows: list[dict]) -> str:
     """Return the one sentence that both pages begin with."""
-    tested = [row for row in rows if row["group"] == "tested independently"]
-    differ = sum(row["verdict"] == claims.DIFFERS for row in tested)
-    own = sum(map(_is_own, tested))
+    groups = (claims.TESTED, claims.OURS)
+    tested, own = ([row["verdict"] != claims.DIFFERS for row in rows if row["group"] == name] for name in groups)
     wrong = sum(row["verdict"] == claims.SOURCE_ERROR for row in rows)
     return (
-        f"Of {len(tested)} independent tests of claims{f' ({own} of them our own targets)' * bool(own)}, "
-        f"{len(tested) - differ} agree and {differ} differ; "
+        f"Of {len(tested)} independent tests of claims, {sum(tested)} agree and {len(tested) - sum(tested)} differ; "
+        f"{f'of {len(own)} targets and numbers of our own, {sum(own)} are met; ' * bool(own)}"
         f"{wrong} error{'s' * (wrong != 1)} found in the source documents"
     )
 
