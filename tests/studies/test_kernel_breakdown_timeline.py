@@ -33,7 +33,13 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
 )
 from gpuledger.studies.kernel_breakdown.timeline_case import _phases
 from gpuledger.studies.kernel_breakdown.timeline_export import export_step
-from gpuledger.studies.kernel_breakdown.timeline_figures import draw_errors, draw_layers, draw_step
+from gpuledger.studies.kernel_breakdown.timeline_figures import (
+    classes_of,
+    draw_errors,
+    draw_layers,
+    draw_parts,
+    draw_step,
+)
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, product_sizes, read_shapes
 from gpuledger.studies.kernel_breakdown.timeline_step import find_layers, find_step
@@ -675,3 +681,13 @@ def test_kernels_that_take_no_time_are_refused_in_one_line(tmp_path):
     recording.kernel("k", 3.0)
     recording.write(tmp_path)
     assert reduce(tmp_path).finding.startswith("2 kernels run for 3.00 µs")
+
+
+def test_a_legend_names_classes_that_have_a_bar():
+    parts = [f"gemm {number}" for number in range(20)] + ["norm"]
+    classes = ["gemm"] * 20 + ["norm"]
+    rows = pd.DataFrame({"part": parts, "kernel_class": classes, "duration_s": np.arange(21, 0, -1) / 1e3})
+    figure, axes = plt.subplots()
+    shown = draw_parts(axes, rows.assign(predicted_s=np.nan))
+    plt.close(figure)
+    assert classes_of(rows, shown) == ["gemm", "others"]

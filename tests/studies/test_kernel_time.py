@@ -526,18 +526,18 @@ def test_figures_are_drawn_of_every_layout(judged):
         plt.close()
 
 
-def test_the_noise_floor_is_a_bar_where_two_frameworks_measured_the_same(made_up):
+def test_the_engine_blind_floor_is_a_bar_where_two_frameworks_measured_the_same(made_up):
     folder, measured, _ = made_up
     assert np.isnan(kernel_time.noise_floor(result(folder, CASE), "16-bit"))
     measured.assign(latency=1.25 * measured["latency"]).to_csv(folder / "other.csv", index=False)
     found = result(folder, CASE | {"beside": ["other.csv"]})
     # The mean of 0 and 1 - 1/1.25.
     assert kernel_time.noise_floor(found, "16-bit") == pytest.approx(10)
-    for floor, bars in ((10.0, ["noise floor"]), (np.nan, [])):
+    for floor, bars in ((10.0, ["engine-blind floor"]), (np.nan, [])):
         _, axes = plt.subplots()
         kernel_time.draw_errors(axes, kernel_time.panels(found.data)["16-bit"], "16-bit", floor)
         names = [label.get_text() for label in axes.child_axes[0].get_yticklabels()]
-        assert [name for name in names if name.startswith("noise")] == bars and "time model" in names
+        assert [name for name in names if name.startswith("engine")] == bars and "time model" in names
     plt.close("all")
 
 

@@ -96,6 +96,14 @@ def test_two_runs_that_differ_in_recomputation_only_are_told_apart(tmp_path):
     plt.close(figure)
 
 
+@pytest.mark.parametrize(("gpus", "named"), [(1, False), (8, True)])
+def test_a_legend_names_communication_where_there_is_any(tmp_path, gpus, named):
+    figure, axes = plt.subplots()
+    draw_parts(axes, reduced(tmp_path, {"gpus": gpus}).data)
+    assert ("communication" in axes.get_legend_handles_labels()[1]) == named
+    plt.close(figure)
+
+
 def test_rows_of_other_gpus_and_unknown_models_are_counted(tmp_path):
     changed = [{}, {"gpu": "a100-sxm-80gb"}, {"model": "no-such-model"}, {"gpus": 16}, {"micro_batch": 2**30}]
     result = reduced(tmp_path, *changed)

@@ -119,7 +119,7 @@ def _draw_roofs(axes: Axes, roofs: Roofs, named: bool) -> None:
     intensity = np.geomspace(left, right, 60)
     style = {"fontsize": 7.2, "path_effects": HALO, "zorder": 6}
     bandwidths = {
-        "L2": (roofs.l2_bytes_per_s, figures.GREY, (0, (4, 2))),
+        "L2 (fitted)": (roofs.l2_bytes_per_s, figures.GREY, (0, (4, 2))),
         "DRAM": (roofs.dram_bytes_per_s, figures.BLACK, "-"),
     }
     for name, (bandwidth, colour, line) in bandwidths.items():

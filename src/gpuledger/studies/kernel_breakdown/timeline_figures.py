@@ -136,6 +136,11 @@ def draw_purposes(axes: Axes, table: pd.DataFrame) -> None:
     axes.set(ylim=(len(table) - 0.4, -0.6), xlim=(0, 1.2 * scale * longest), xlabel=f"time by purpose ({unit})")
 
 
+def classes_of(rows: pd.DataFrame, parts: list[str]) -> list[str]:
+    """Return the kernel classes of parts that have a bar of their own; of all others ``others``."""
+    return list(rows["kernel_class"].where(rows["part"].isin(parts), "others").unique())
+
+
 def class_handles(classes: list[str], predicted: bool) -> list[Patch]:
     """Return legend entries for kernel classes."""
     shown = [name for name in COLOURS if name in classes]

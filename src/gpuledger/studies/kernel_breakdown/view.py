@@ -74,7 +74,7 @@ def _roofline(kernels: pd.DataFrame, result: CaseResult) -> View | None:
         Guide(f"{name} {value / 1e12:,.4g} TFLOP/s", (low, high), (value / 1e12,) * 2)
         for name, value in roofs.peaks.items()
     ]
-    bandwidths = (("DRAM", roofs.dram_bytes_per_s, False), ("L2", roofs.l2_bytes_per_s, True))
+    bandwidths = (("DRAM", roofs.dram_bytes_per_s, False), ("L2 (fitted)", roofs.l2_bytes_per_s, True))
     for name, bandwidth, dashed in bandwidths:
         if np.isfinite(bandwidth):
             ends = np.array([low, min(high, peak / bandwidth)])

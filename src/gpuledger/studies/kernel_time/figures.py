@@ -48,7 +48,7 @@ def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def noise_floor(result: CaseResult, title: str) -> float:
-    """Return the noise floor (%) of a panel of :func:`panels`; NaN where no other framework measured its shapes."""
+    """Return the engine-blind floor (%) of a panel of :func:`panels`; NaN where no other framework measured it."""
     floor = result.get(f"noise_floor_percent{suffix_of(title)}")
     return floor if isinstance(floor, float) else np.nan
 
@@ -69,7 +69,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str, floor: float = np.na
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`. The x axis is FLOP for GEMMs and bytes for other operators.
     floor : float
-        The noise floor (%), a pale bar; NaN for none.
+        The engine-blind floor (%), a pale bar; NaN for none.
     """
     x = part["flop" if (part["operator"] == "gemm").all() else "bytes"].to_numpy(float)
     ratios = {name: (part[name] / part["measured_s"]).to_numpy(float) for name in PREDICTORS if name in part}
@@ -123,7 +123,7 @@ def _name_limits(axes: Axes, ratios: np.ndarray, edges: np.ndarray) -> None:
 def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
     """Draw a bar with the mean error (%) of each predictor above a panel, under the panel's title; all to one scale."""
     errors = {name: error for name, error in errors.items() if not np.isnan(error)}
-    bars = PREDICTORS | {"floor": ("noise floor", figures.PALE)}
+    bars = PREDICTORS | {"floor": ("engine-blind floor", figures.PALE)}
     shown = [(*bars[name][:2], error) for name, error in errors.items()]
     strip = axes.inset_axes([0, 1, 1, 1])
 

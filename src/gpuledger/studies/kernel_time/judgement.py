@@ -214,7 +214,7 @@ def predictor_table(result: CaseResult) -> pd.DataFrame:
         suffix = group.removesuffix("_mape_percent")
         for stem, words in (
             ("mape_unseen", "this model, constants of other GPUs only"),
-            ("noise_floor", "noise floor"),
+            ("noise_floor", "engine-blind floor"),
         ):
             name = f"{stem}_percent" if suffix == "16_bit" else f"{stem}_percent_{suffix}"
             if name in result.summary:

@@ -127,7 +127,8 @@ def draw_parts(axes: Axes, data: pd.DataFrame) -> None:
     shares = {label: 100 * data[list(of)].sum(axis=1) / data["measured_s"] for label, (of, _) in SEGMENTS.items()}
     left, y = np.zeros(len(data)), np.arange(len(data))
     for label, share in shares.items():
-        axes.barh(y, share, 0.66, left=left, color=SEGMENTS[label][1], label=label)
+        # Of what takes no time, a legend would have an entry without a bar.
+        axes.barh(y, share, 0.66, left=left, color=SEGMENTS[label][1], label=label if share.any() else None)
         left = left + share.to_numpy()
     hatched = {"facecolor": "none", "edgecolor": figures.VERMILLION, "hatch": "////", "linewidth": 0.6}
     axes.barh(y, np.maximum(100 - left, 0), 0.66, left=left, label="not predicted", **hatched)
