@@ -52,7 +52,7 @@ def test_layers_are_told_apart_by_the_tiles_that_the_engine_ships(case):
     )
     assert result.finding == (
         "Experts in bf16 on NVIDIA H100 SXM5 reach 500 TFLOP/s with the tiles that SGLang ships for them, 200 without "
-        "(long prompts, median)"
+        "(median of launches with long prompts)"
     )
     data = result.data.query("kind == 'prompt' and tuned and tokens == 4096").set_index("inter")
     assert data.loc[7168, ["tile_rows", "tile_columns", "tile_depth"]].tolist() == [128, 256, 64]

@@ -85,6 +85,8 @@ def test_summary_of_the_recording_by_hand(linear):
     errors = [100 * (2 * m * n * k - flops) / flops for (m, n, k), flops in zip(SHAPES, counted, strict=False)]
     assert linear["mape_2mnk_percent"] == pytest.approx(-sum(errors) / 3)
     assert linear["worst_2mnk_percent"] == pytest.approx(min(errors))
+    together = 100 * (1 - sum(2 * m * n * k for m, n, k in SHAPES[:3]) / sum(counted))
+    assert f"on average ({together:.1f} % of the FLOPs of all), at worst" in linear.finding
     assert "exact for 4 of 4 launches" in linear.finding
 
 

@@ -155,4 +155,4 @@ def _finding(result: CaseResult, engine: str) -> str:
         return f"{names[engine]} {what} of these experts on {result['gpu']}"
     precision, tuned, usual = both[0]
     rates = f"{tuned / 1e12:.0f} TFLOP/s with the tiles that {names[engine]} ships for them, {usual / 1e12:.0f} without"
-    return f"Experts in {precision} on {result['gpu']} reach {rates} (long prompts, median)"
+    return f"Experts in {precision} on {result['gpu']} reach {rates} (median of launches with long prompts)"

@@ -159,9 +159,11 @@ def _finding(result: CaseResult, kernels: str) -> str:
     law = [f"{result['static']:.0f} W"]
     law += [f"{value} pJ per FLOP in {name}" + f" ({others})" * bool(others) for value, name in energies[:1]]
     law.append(f"{result['dram_byte']:.0f} pJ per byte")
-    own, constant = (result[f"{name}median_error_below_limit_percent"] for name in ("", "constant_"))
+    names = ("", "constant_", "lookup_")
+    own, constant, lookup = (result[f"{name}median_error_below_limit_percent"] for name in names)
     limit, below = f", at most {result['most']:.0f} W", " below that limit"
     if not result["at_limit_percent"]:
         limit = below = ""
-    judged = f"the median error of held-back readings{below} is {own:.1f} % (one power for all: {constant:.0f} %)"
+    judged = f"the median error of held-back readings{below} is {own:.1f} % (one power for all: {constant:.0f} %"
+    judged += f", look-up: {lookup:.1f} %)"
     return f"{kernels} on {result['gpu']} draw {' + '.join(law)}{limit}; {judged}"
