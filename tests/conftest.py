@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from filelock import FileLock
 from hypothesis import settings
 
@@ -138,8 +139,8 @@ def finished(tmp_path_factory, worker_id):
             content = re.sub(r"^datasets_online: .*$", "datasets_online: []", content, flags=re.MULTILINE)
             configuration.write_text(content, "utf-8")
             if all((ROOT / name).exists() for name in ("results/index.html", ".snakemake/metadata")):
-                # The default target has been made here. What has changed since, Snakemake makes again.
-                for name in ("published", "served-runs", "simulated"):
+                # The default target has been made here. Of its datasets, Snakemake makes again what has changed since.
+                for name in yaml.safe_load(content)["datasets"]:
                     shutil.copytree(ROOT / "results" / name, folder / "results" / name, dirs_exist_ok=True)
                 for name in ("traces/simulated", ".snakemake"):
                     shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
