@@ -409,7 +409,7 @@ def test_a_program_that_failed_under_ncu_is_told_from_ncu(counted, tmp_path, cap
 def test_an_ncu_that_was_killed_is_not_a_program_that_failed(counted, tmp_path, caplog):
     ncu = (counted / "ncu").read_text()
     (counted / "ncu").write_text(
-        ncu.replace("    sys.exit(said", "    import os; os.kill(os.getpid(), 9)\n    sys.exit(said")
+        ncu.replace("    sys.exit(failure", "    os.kill(os.getpid(), 9)\n    sys.exit(failure")
     )
     (counted / "ncu_fails").write_text(json.dumps({"always": {"log": ""}}))
     assert recorder.main(["--folder", "out", "--no-timeline", "--", sys.executable, "-c", "pass"]) == 1
