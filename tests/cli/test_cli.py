@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
-from command_line import run
+from command_line import run, script
 from conftest import ROOT
 from own_cases import own_case
 from recordings import Recording
@@ -236,16 +236,16 @@ def test_names_in_files_do_not_control_the_terminal(tmp_path):
     assert inspect(tmp_path / "\udcff.csv", status=1)[0]["path"].endswith("\udcff.csv")
 
 
-def test_inspect_goes_on_after_a_path_that_does_not_exist(tmp_path):
+def test_inspect_goes_on_after_a_path_that_does_not_exist(tmp_path, monkeypatch):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
-    paths = ("one", "r.csv", "two", "r.csv")
-    command = [sys.executable, "-m", "gpuledger.cli", "inspect", *paths]
-    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    monkeypatch.chdir(tmp_path)
+    command = ("inspect", "one", "r.csv", "two", "r.csv")
+    done = script(*command, "--json")
     assert [entry["path"] for entry in json.loads(done.stdout)] == ["r.csv", "r.csv"]
     problem = "there is no such file or folder; correct the path"
     assert done.stderr.splitlines() == [f"gpuledger: {name}: {problem}" for name in ("one", "two")]
     assert done.returncode == 2
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = script(*command)
     assert done.stdout.count("a row per metric") == 2 and done.stderr.count("\n") == 2 and done.returncode == 2
 
 
@@ -487,7 +487,7 @@ def test_profile_of_several_gpus_is_of_one_in_all_it_says(tmp_path, times, devic
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
     total_s = 1e-6 * sum(times[device])
-    done = script("profile", str(path), "--json")
+    done = script("profile", path, "--json")
     assert done.stderr == f"gpuledger: {path}: kernels of several GPUs; only those of {words}, are analysed\n"
     found = json.loads(done.stdout)
     assert (found["device"], found["launches"], found["time_s"]) == (device, 2, pytest.approx(total_s))
@@ -496,7 +496,7 @@ def test_profile_of_several_gpus_is_of_one_in_all_it_says(tmp_path, times, devic
     assert found["step"]["kernel_time_s"] == pytest.approx(total_s)
     assert sum(row["time_s"] for row in found["kernels"]) == pytest.approx(total_s)
     assert sum(row["share_percent"] for row in found["kernels"]) == pytest.approx(100)
-    said = " ".join(script("profile", str(path)).stdout.split())  # lines are wrapped
+    said = " ".join(script("profile", path).stdout.split())  # lines are wrapped
     assert re.match(rf"2 launches of 2 kernels take [\d.]+ µs on device {device} \(.*, all that it ran\) ", said)
     assert f"Shown is {words}; kernels of {others}. kernel launches " in said
     assert f"launches of 2 kernels on {len(times)} GPUs" in run("inspect", path)
@@ -613,7 +613,7 @@ def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
     files = {"r.csv": ncu(["k"]), "header.csv": NCU + "\n", "notes.txt": "hello", "cut.json": cut}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    done = script("new-dataset", str(tmp_path))
+    done = script("new-dataset", tmp_path)
     assert done.stderr.splitlines() == [
         "look at cut.json: the file is truncated: it does not end as JSON",
         "left out header.csv: Nsight Compute (the table has a header but no row with a metric; check that metrics or "
@@ -627,25 +627,25 @@ def test_new_dataset_says_what_is_next(tmp_path):
     folder = tmp_path / "traces/mine"
     folder.mkdir(parents=True)
     (folder / "r.csv").write_text(ncu(["k"]))
-    said = script("new-dataset", str(folder)).stderr
+    said = script("new-dataset", folder).stderr
     next_line = "next, for example: snakemake --cores 4 results/mine/kernel_profile/r/notebook.html"
     assert said.splitlines() == [WRITE, next_line]
 
 
 def test_new_dataset_says_for_which_gpu_a_model_is_predicted(tmp_path):
     (tmp_path / "model.json").write_text(LLAMA)
-    done = script("new-dataset", str(tmp_path))
+    done = script("new-dataset", tmp_path)
     assert done.stderr.splitlines() == ["look at model.json: predicted for h100-sxm, no GPU is named (--gpu)", WRITE]
     (tmp_path / "dataset.yaml").unlink()
-    assert script("new-dataset", str(tmp_path), "--gpu", "l40s").stderr.splitlines() == [WRITE]
+    assert script("new-dataset", tmp_path, "--gpu", "l40s").stderr.splitlines() == [WRITE]
 
 
 def test_new_dataset_says_which_unit_it_takes_and_what_it_needs(tmp_path):
     (tmp_path / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
-    refused = script("new-dataset", str(tmp_path)).stderr.splitlines()
+    refused = script("new-dataset", tmp_path).stderr.splitlines()
     assert refused[0] == "left out gemm.csv of kernel_time: say on which GPU it was recorded (--gpu)"
     assert refused[1].endswith("no case can be made of its files; see above, and gpuledger inspect FOLDER")
-    said = script("new-dataset", str(tmp_path), "--gpu", "l40s").stderr.splitlines()
+    said = script("new-dataset", tmp_path, "--gpu", "l40s").stderr.splitlines()
     assert said == ["look at gemm.csv: its times are taken to be in ms; correct unit: if they are not", WRITE]
 
 
@@ -657,7 +657,7 @@ def test_new_dataset_leaves_to_the_user_what_no_file_says(tmp_path):
     served |= {"completed": 8, "total_input_tokens": 800, "total_output_tokens": 80, "request_throughput": 1.0}
     served |= {"mean_ttft_ms": 50.0, "mean_tpot_ms": 9.0, "median_tpot_ms": 9.0, "duration": 8.0}
     (folder / "deep/vllm.json").write_text(json.dumps(served))
-    done = script("new-dataset", str(folder), "--gpu", "l40s")
+    done = script("new-dataset", folder, "--gpu", "l40s")
     key = "studies.serving_time.vllm.results.0.parallel.tensor"
     assert done.returncode == 0 and done.stderr.splitlines() == [
         WRITE,
@@ -671,7 +671,7 @@ def test_new_dataset_leaves_to_the_user_what_no_file_says(tmp_path):
     (folder / "whole.json").write_text(json.dumps(served | {"tensor_parallel_size": 2}))
     (folder / "z.csv").write_text(ncu(["k"]))
     (folder / "too_many.json").write_text(json.dumps(served | {"tensor_parallel_size": 4096}))
-    lines = script("new-dataset", str(folder), "--gpu", "l40s").stderr.splitlines()
+    lines = script("new-dataset", folder, "--gpu", "l40s").stderr.splitlines()
     assert lines[0].startswith("left out too_many.json of serving_time: key results.0.parallel.tensor: 4096 is greater")
     assert lines[-1].startswith("next, for example: ") and len(lines) == 4
     text = (folder / "dataset.yaml").read_text()
@@ -704,7 +704,7 @@ def test_new_dataset_names_the_gpu_that_all_its_files_name(tmp_path):
     assert Dataset.load(tmp_path / "dataset.yaml").label == "recorded on NVIDIA L4"
     (tmp_path / "dataset.yaml").unlink()
     (tmp_path / "r.csv").write_text(ncu(["k"]))  # which may be of another
-    said = script("new-dataset", str(tmp_path)).stderr.splitlines()
+    said = script("new-dataset", tmp_path).stderr.splitlines()
     assert said[0] == "some files name the GPU NVIDIA L4: give --gpu if all were recorded on it"
     assert Dataset.load(tmp_path / "dataset.yaml").label == "recorded"
 
@@ -719,7 +719,7 @@ def test_new_dataset_leaves_out_files_with_names_that_no_path_can_have(tmp_path)
     names = [b"a{b}.csv", b"good.csv", b"in\xff.csv", b"new\nline.csv", b"s\\t.csv", b"x" * 201 + b".csv"]
     for name in names:
         (tmp_path / os.fsdecode(name)).write_text(ncu(["k"]))
-    done = script("new-dataset", str(tmp_path))
+    done = script("new-dataset", tmp_path)
     lines = done.stderr.splitlines()
     assert done.returncode == 0 and len(lines) == 6
     assert lines[0].startswith("left out 'a{b}.csv': a dataset.yaml cannot hold this path; rename it: at most 200")
@@ -767,20 +767,21 @@ def test_new_study_refuses_bad_names():
 # The script itself
 
 
-def script(*arguments):
+def process(*arguments):
+    """Run the script in a process of its own; test_wheel runs most commands so."""
     command = [sys.executable, "-m", "gpuledger.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_bad_input_is_one_line_and_status_2(tmp_path):
-    done = script("profile", str(tmp_path / "absent.csv"))
+    done = process("profile", str(tmp_path / "absent.csv"))
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.count("\n") == 1 and "absent.csv" in done.stderr
-    assert script("profile").returncode == 2
+    assert process("profile").returncode == 2
 
 
 def test_help_has_examples_and_starts_light():
-    assert "Example" in script("--help").stdout
+    assert "Example" in process("--help").stdout
     for name in cli.commands.commands:
         assert f"Example: gpuledger {name}" in run(name, "--help")
     loaded = "import sys, gpuledger.cli.__main__; print(*sys.modules)"

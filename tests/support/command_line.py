@@ -1,6 +1,12 @@
 """The command line as a user calls it."""
 
+import io
 import json
+import subprocess
+import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
 
 import pandas as pd
 from click.testing import CliRunner
@@ -16,6 +22,20 @@ def run(*arguments, status=0, columns=None):
         raise done.exception
     assert done.exit_code == status, done.output
     return done.stdout
+
+
+def script(*arguments):
+    """Run the console script in this process, and return its status and all that it says."""
+    with (
+        patch.object(sys, "argv", ["gpuledger", *map(str, arguments)]),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+        warnings.catch_warnings(),
+    ):
+        try:
+            cli.main()
+        except SystemExit as end:
+            return subprocess.CompletedProcess(sys.argv, end.code, out.getvalue(), err.getvalue())
 
 
 def table(*arguments, **options):
