@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear
@@ -171,19 +172,24 @@ def modules_of(group: Layers, kind: str, joined: bool = False) -> tuple[Module, 
     joined : bool
         Name them as engines do that join matrices with the same input (``qkv_proj``).
     """
+    return tuple(
+        Module(linear.kernel, linear.part, _members(names, linear.copies, kind, joined))
+        for linear, names in _named(group)
+    )
+
+
+@lru_cache(maxsize=64)  # a thousand experts have the same names in every layer
+def _members(names: str, copies: int, kind: str, joined: bool) -> tuple[tuple[str, ...], ...]:
+    """Return what each module of a matrix is called: *names* of its copies, as the architecture spells them."""
     changes = [change.split("=") for change in f"{_CHANGES.get(kind, '')} @=mlp {_JOINED if joined else ''}".split()]
-    patterns = [(re.compile(rf"(?<!\w){old}(?!\w)"), new) for old, new in changes]
-    found = []
-    for linear, names in _named(group):
-        members: list[tuple[str, ...]] = []
-        for name in names.split():
-            for pattern, new in patterns:
-                name = pattern.sub(new, name)
-            spelt = [".".join(parts) for parts in product(*(part.split("|") for part in name.split(".")))]
-            numbers = range(linear.copies) if "#" in name else (0,)
-            members += [tuple(one.replace("#", str(number)) for one in spelt) for number in numbers]
-        found.append(Module(linear.kernel, linear.part, tuple(dict.fromkeys(members))))
-    return tuple(found)
+    members: list[tuple[str, ...]] = []
+    for name in names.split():
+        for old, new in changes:
+            name = re.sub(rf"(?<!\w){old}(?!\w)", new, name)
+        spelt = [".".join(parts) for parts in product(*(part.split("|") for part in name.split(".")))]
+        numbers = range(copies) if "#" in name else (0,)
+        members += [tuple([one.replace("#", str(number)) for one in spelt]) for number in numbers]
+    return tuple(dict.fromkeys(members))
 
 
 def _named(group: Layers) -> Iterator[tuple[Linear, str]]:

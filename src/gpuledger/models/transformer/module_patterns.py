@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import shown
@@ -33,6 +33,7 @@ _ELSEWHERE = re.compile(
 )
 #: An expression in which digits stand only for the number of the layer, which ``layers.`` precedes in every name.
 _OF_LAYERS = re.compile(r"[^\d{]*layers\\?\.[\d()|\[\]:?*+\\d-]+?\\?\.[^\d{]*")
+_DIGITS = str.maketrans("123456789", "0" * 9)
 _HEADS = ("lm_head", "head", "model.lm_head", "language_model.lm_head")
 
 
@@ -127,14 +128,18 @@ class _Names:
 
     def __init__(self, modules: tuple[Module, ...], prefixes: tuple[str, ...]):
         self.modules, self.prefixes = modules, prefixes
-        self.all = [([(i, j)], names) for i, one in enumerate(modules) for j, names in enumerate(one.names)]
         # A pattern without digits of its own applies to all or none of the names that differ in digits alone.
         alike: dict[tuple[str, ...], list[Place]] = {}
-        for places, names in self.all:
-            alike.setdefault(tuple(re.sub(r"\d", "0", name) for name in names), []).extend(places)
+        for i, one in enumerate(modules):
+            for names, numbers in _alike(one.names):
+                alike.setdefault(names, []).extend((i, j) for j in numbers)
         self.alike = [(places, names) for names, places in alike.items()]
         self._hits: dict[tuple[ModulePattern, int], list[Place]] = {}
         self._trials = 0
+
+    @cached_property
+    def all(self) -> list[tuple[list[Place], tuple[str, ...]]]:
+        return [([(i, j)], names) for i, one in enumerate(self.modules) for j, names in enumerate(one.names)]
 
     def hits(self, pattern: ModulePattern, layer: int) -> list[Place]:
         """Return the modules of *layer* to which a pattern applies."""
@@ -153,6 +158,15 @@ class _Names:
                 for place in places
             ]
         return self._hits[key]
+
+
+@lru_cache(maxsize=64)  # a thousand experts have the same names in every layer
+def _alike(members: tuple[tuple[str, ...], ...]) -> tuple[tuple[tuple[str, ...], list[int]], ...]:
+    """Return the names of modules with every digit 0, and the numbers of the modules that are so called."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for number, names in enumerate(members):
+        found.setdefault(tuple([name.translate(_DIGITS) for name in names]), []).append(number)
+    return tuple(found.items())
 
 
 def by_module(
