@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from functools import cache
 
 import pytest
 from conftest import ROOT
@@ -25,6 +26,7 @@ ALLOWED = {
 MODULES = sorted(LIBRARY.rglob("*.py"))
 
 
+@cache
 def imports(text):
     """Return the modules below gpuledger that Python code imports, as tuples of names; Snakemake it does not."""
     found = set()
