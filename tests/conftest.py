@@ -140,7 +140,8 @@ def finished(tmp_path_factory, worker_id):
             configuration.write_text(content, "utf-8")
             if all((ROOT / name).exists() for name in ("results/index.html", ".snakemake/metadata")):
                 # The default target has been made here. Of its datasets, Snakemake makes again what has changed since.
-                for name in yaml.safe_load(content)["datasets"]:
+                datasets = yaml.safe_load(content)["datasets"]
+                for name in [name for name in datasets if (ROOT / "results" / name).is_dir()]:
                     shutil.copytree(ROOT / "results" / name, folder / "results" / name, dirs_exist_ok=True)
                 for name in ("traces/simulated", ".snakemake"):
                     shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
