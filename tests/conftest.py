@@ -27,7 +27,7 @@ os.environ.pop("COLUMNS", None)
 PATIENCE_S = 300
 #: What a run of Snakemake imports.
 SNAKEMAKE = ["snakemake.cli", "snakemake.profiles", "snakemake.report.html_reporter"]
-SNAKEMAKE += ["short_pauses", "jsonschema", "nbformat.v4", "numpy", "smart_open", "dpath"]
+SNAKEMAKE += ["begun", "short_pauses", "jsonschema", "nbformat.v4", "numpy", "smart_open", "dpath"]
 #: The folder <host>/<path> of public measurements, here or not.
 MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
 #: The files of a case whose study names no figures or tables.
