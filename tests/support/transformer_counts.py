@@ -20,6 +20,7 @@ def multiplied_per_token(model):
         group.count * linear.outputs * linear.inputs * _copies_used(group, linear)
         for group in model.layers
         for linear in group.linears(model.hidden)
+        if linear.kernel != "ngram_embedding"  # a table, whose rows are looked up
     )
 
 

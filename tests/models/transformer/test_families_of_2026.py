@@ -155,9 +155,21 @@ def test_only_null_is_written_as_the_file_has_it(config):
 )
 def test_no_architecture_is_proposed_whose_layers_are_of_another_kind(config, more, proposed):
     content = sizes("minicpm5", 4096, 32, 32, 2, 16384, 73448, head_dim=128, **more)
-    message = f"the nearest is {proposed}," if proposed else "none of the known ones can read its keys"
+    message = f"; {proposed} knows all of its keys and counts" if proposed else "none of the known ones can read its"
     with pytest.raises(InputError, match=message):
         read_model(config(content))
+
+
+def test_what_is_proposed_says_how_many_parameters_it_would_count(config):
+    """As the keys of Step 3 were those of step3p5 but for one, which projects its queries otherwise."""
+    content = sizes("unheard_of", 1024, 2, 8, 8, 3072, 1000, share_q_dim=512)
+    parameters = read_model(config(content | {"model_type": "llama"}), treat_as="llama").parameters
+    with pytest.raises(InputError) as raised:
+        read_model(config(content))
+    said = f"llama ignores share_q_dim and counts {parameters / 1e9:.2f} billion parameters: only if the model has"
+    assert said in str(raised.value)
+    with pytest.raises(InputError, match="'step3_text' is not modelled: queries that are projected from a narrower"):
+        read_model(config({"model_type": "step3_vl", "text_config": content | {"model_type": "step3_text"}}))
 
 
 def test_weights_without_their_zeros_are_not_modelled(config):

@@ -575,7 +575,8 @@ def test_a_name_that_says_fp8_while_nothing_states_it_is_noted(config):
 
 def test_an_unknown_architecture_is_read_as_another_at_the_readers_risk(config):
     strange = config({**LLAMA, "model_type": "lama_x", "residual_order": 0.22})
-    nearest = "'lama_x'; the nearest is llama, which knows all of its keys but residual_order: .*: llama .--treat-as.$"
+    nearest = "'lama_x'; llama ignores residual_order and counts .* billion parameters: only if the model has as many, "
+    nearest += "treat_as: llama .--treat-as.$"
     with pytest.raises(InputError, match=f"unknown architecture {nearest}"):
         read_model(strange)
     # An architecture without experts is not near one with them.

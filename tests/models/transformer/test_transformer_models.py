@@ -653,7 +653,7 @@ HOSTILE = [
     ({**GPT_OSS_120B, "experts_per_token": 5}, "differs from num_experts_per_tok"),
     ({**GPT_OSS_120B, "layer_types": ["full_attention"]}, "1 types for 36 layers"),
     ({**GPT_OSS_120B, "layer_types": ["linear_attention"] * 36}, "unknown layer types: linear_attention"),
-    ({**LLAMA, "quantization_config": {"quant_method": "aqlm"}}, "quant_method: unknown value 'aqlm'"),
+    ({**LLAMA, "quantization_config": {"quant_method": "vptq"}}, "quant_method: unknown value 'vptq'"),
     ({**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 3}}, "only 4 and 8 bits"),
     ({**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 2]}}, "not a square block"),
     (
@@ -667,12 +667,12 @@ HOSTILE = [
     ),
     # It was to be read as gemma3_text.
     (
-        {"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280},
-        "unknown architecture 'mamba', and none of the known ones can read its keys",
+        {"model_type": "rwkv5", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280},
+        "unknown architecture 'rwkv5', and none of the known ones can read its keys",
     ),
     (
-        {**LLAMA, "quantization_config": {"quant_method": "hqq", "nbits": 4}},
-        "unknown value 'hqq' .known: .*; remove quantization_config from a copy of the file, and state the",
+        {**LLAMA, "quantization_config": {"quant_method": "spqr", "bits": 3}},
+        "unknown value 'spqr' .known: .*; remove quantization_config from a copy of the file, and state the",
     ),
     ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: 768.5 is not a whole number"),
 ]

@@ -223,7 +223,7 @@ def _cache_bytes(model: Model, parallel: Parallel, bits: int, numbers: range, wo
     context, total = work.new_tokens + work.past_tokens, np.zeros(len(work.requests), np.int64)
     for group in model.layers:
         attention, tensor = group.attention, parallel.tensor
-        state = attention.device_state_bytes(tensor)
+        state = attention.device_state_bytes(tensor) + group.side_state_bytes(model.hidden)
         total += _count(group, numbers) * (attention.cache_bytes(context, bits, tensor) + state)
     return work.total(total * work.requests)
 

@@ -19,6 +19,7 @@ from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.recurrent_attention import (
+    add_convolution,
     add_delta,
     add_lightning,
     add_selective_scan,
@@ -78,11 +79,19 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
     """Add multi-head, grouped-query or multi-query attention."""
     work, tokens, value, tensor = rows.work, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
     fused, projections = "qkv" in rows.fused, ("qkv_proj", "index_q_proj", "index_k_proj")
-    if attention.indexer and fused and len({rows.precision.format_of(name) for name in projections}) == 1:
+    if (
+        attention.indexer
+        and attention.indexer.by_head
+        and fused
+        and len({rows.precision.format_of(name) for name in projections}) == 1
+    ):
         # Engines join the indexer's projections of blocks to it, too.
         joined = [linear for name in projections for linear in by_kernel[name]]
         by_kernel |= dict(zip(projections, ([*joined], [], []), strict=True))
     rows.gemms(by_kernel["qkv_proj"], tokens, fused or attention.stored_fused)
+    if attention.conv:
+        kept = attention.device_key_width(tensor)
+        add_convolution(rows, "ssm_conv", kept, attention.conv, attention.conv, 1, 1)
     heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
     own = attention.own_keys
     if attention.qk_norm:
@@ -100,12 +109,19 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
     add_rope_and_cache(rows, (heads + keys_turned) * attention.rotary_dim, attention.rotary_dim, cached, keys_turned)
     keys, places = AttendedKeys.within(work, attention.window), None
     if attention.indexer:
-        add_index(rows, attention.indexer, by_kernel, keys)
-        keys, places = AttendedKeys.within(work, attention.indexer.selected), attention.indexer.selected
+        add_index(rows, attention.indexer, by_kernel)
+        keys, places = AttendedKeys.within(work, attention.indexer.attended), attention.indexer.attended
+    if attention.relative[0]:
+        k, n = attention.relative
+        traffic = {"read": tokens * (heads * k * value), "write": tokens * (heads * n * value)}
+        rows.gemm("relative_bias", tokens * heads, n, k, weight=rows.plain_bytes(n * k), **traffic)
     written, sizes = rows.operand_bytes("out_proj"), ((heads, kv_heads), (width, attention.value_dim))
     read = row_bytes(rows, attention.device_key_width(tensor))
     for decoding, requests in split(rows, few(rows)).items():
         attend(rows, decoding, requests, *sizes, written, keys, cached_row=read, places=places)
+    if attention.out_norm:
+        width = heads * attention.value_dim
+        rows.norm("attn_out_norm", width, "out_proj", 0 if attention.out_norm == "head" else width)
     if attention.gate:
         if attention.gate == "head":
             rows.gemms(by_kernel["attn_gate_proj"], tokens)

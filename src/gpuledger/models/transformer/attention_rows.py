@@ -147,28 +147,33 @@ def add_index(
     rows: KernelList,
     index: Indexer,
     by_kernel: dict[str, list],
-    keys: AttendedKeys,
     chosen_for: np.ndarray | bool = True,
+    keys: AttendedKeys | None = None,
 ) -> None:
-    """Add the selection of keys: scores of all pairs, then the largest of each token.
+    """Add the selection among *keys* (all): scores of all pairs, then the largest of each token.
 
     One by one, scores are computed in fp8 and summed over heads, and every device computes all of them. Blocks are
-    scored in the format of the activations, by the largest score of their keys. Only the requests *chosen_for* select:
-    of the others, which attend to everything, the keys are kept for later.
+    scored in the format of the activations, by the largest score of their keys; those with one key as keys are. Only
+    the requests *chosen_for* select: of the others, which attend to everything, the keys are kept for later.
     """
     work, tokens, value = rows.work, rows.work.tokens, rows.value_bytes
     scored = work.total(chosen_for * work.requests * work.new_tokens)
-    heads = index.heads if index.weighted else max(index.heads // rows.parallel.tensor, 1)
+    heads = max(index.heads // rows.parallel.tensor, 1) if index.by_head else index.heads
     for kernel in ("index_q_proj", "index_k_proj", "index_weights_proj"):
         if by_kernel.get(kernel):
             rows.gemms(by_kernel[kernel], tokens if kernel == "index_k_proj" else scored)
-    width = (heads + ("index_k_proj" in by_kernel)) * index.dim
+    width = (heads + ("index_k_proj" in by_kernel or index.pool == "mean")) * index.dim
     query = index.dim + 4 if index.weighted else index.dim * value
     written = width + 4 if index.weighted else width * value
     rows.elementwise("index_rope", tokens, width, tokens * (width * value), tokens * written)
     formats = {"math": "fp8", "stored": "fp8"} if index.weighted else {"math": rows.precision.activations}
+    if index.pool:
+        _add_index_pool(rows, index, by_kernel)
+        entries = work.entries(index.block)
+        keys = AttendedKeys(work.entry_pairs(index.block), entries, entries)
+    keys = keys or AttendedKeys.within(work)
     # What is written per pair: one score in 32 bits, or one per head and block.
-    share = heads / index.block if index.block > 1 else 1
+    share, block = (heads / index.block, index.block) if index.by_head else (1, 1)
     for decoding, requests in split(rows, few(rows)).items():
         requests = requests * chosen_for
         if not requests.any():
@@ -192,5 +197,17 @@ def add_index(
             cache=work.total(requests * keys.context) * index.key_bytes,
             **formats,
         )
-        chosen = index.selected // index.block * (heads if index.block > 1 else 1)
-        rows.elementwise("index_topk", queries, -(-n // index.block), scores, queries * (chosen * 4))
+        chosen = index.selected // index.block * (heads if index.by_head else 1)
+        rows.elementwise("index_topk", queries, -(-n // block), scores, queries * (chosen * 4))
+
+
+def _add_index_pool(rows: KernelList, index: Indexer, by_kernel: dict[str, list]) -> None:
+    """Add the projection of the weights with which a block's keys are summed, if any, and the sum."""
+    work, tokens, weights = rows.work, rows.work.tokens, by_kernel.get("index_compress_proj", [])
+    if weights:
+        rows.gemms(weights, tokens)
+    read = (1 + len(weights)) * index.dim
+    complete = work.total(work.requests * work.new_entries(index.block))
+    rows.elementwise(
+        "index_compress_pool", tokens, read, tokens * (read * rows.value_bytes), complete * index.key_bytes
+    )

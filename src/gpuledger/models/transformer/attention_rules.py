@@ -95,6 +95,27 @@ def llama4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
     return _per_window(replace(one, rotary_dim=0), windows, replace(one, qk_norm=norm))
 
 
+def biased_by_distance(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Without RoPE: a fixed bias per head and distance, or learned positions (BLOOM, MPT, GPT-Neo)."""
+    # How attention is computed; tokens that a model was trained with.
+    keys.known |= {"slow_but_exact", "masked_softmax_fusion", "bias_dropout_fusion", "skip_bias_add", "offset_alibi"}
+    keys.known |= {"skip_bias_add_qkv", "seq_length", "attention_layers", "attention_types"}
+    return [replace(one, rotary_dim=0) for one in grouped(keys, family, hidden, windows)]
+
+
+def mpt(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    settings = keys.inner("attn_config")
+    for key, wanted in {"alibi": True, "qk_ln": False, "attn_type": "multihead_attention", "prefix_lm": False}.items():
+        settings.fixed(key, wanted, "another kind of attention")
+    keys.known |= {"attn_config", "learned_pos_emb", "emb_pdrop", "init_device", "logit_scale", "embedding_fraction"}
+    keys.known |= {"norm_type", "init_config", "tokenizer_name", "verbose", "expansion_ratio"}
+    return biased_by_distance(keys, family, hidden, windows)
+
+
+def bitnet(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    return [replace(one, out_norm="full") for one in grouped(keys, family, hidden, windows)]
+
+
 def opt(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     keys.fixed("word_embed_proj_dim", hidden, "embeddings of another width")
     return grouped(keys, family, hidden, windows)
@@ -139,6 +160,32 @@ def muse(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -
     """A gate per value scales the output (Muse Glimmer)."""
     keys.known |= {"output_multiplier", "post_norm_eps", "qk_scale_factor"}
     return [replace(one, gate="value") for one in granite_swa(keys, family, hidden, windows)]
+
+
+def muse_spark(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """As Muse Glimmer, with a norm of the output (Muse Spark)."""
+    keys.known.add("residual_gate_temperature")
+    return [replace(one, out_norm="head") for one in muse(keys, family, hidden, windows)]
+
+
+def inkling(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Convolved keys and values, and biases by distance; layers with a window have heads of their own (Inkling)."""
+    conv, extent = keys.integer("conv_kernel_size", MAX_WIDTH), keys.integer("rel_extent", MAX_WIDTH)
+    dim, window = keys.integer("d_rel", MAX_WIDTH), next(filter(None, windows), None)
+    full = replace(grouped_attention(keys, family, hidden), rotary_dim=0, conv=conv, relative=(dim, extent))
+    heads = keys.integer("swa_num_attention_heads", MAX_HEADS)
+    sliding = replace(
+        full,
+        heads=heads,
+        kv_heads=divisor(keys, "swa_num_key_value_heads", heads),
+        head_dim=keys.integer("swa_head_dim", MAX_WIDTH),
+        relative=(dim, min(window or 1, MAX_WIDTH)),
+    )
+    # Scales of logits and of the output; how states are kept; multi-token prediction is left out.
+    keys.known |= {"log_scaling_n_floor", "log_scaling_alpha", "logits_mup_width_multiplier", "number_of_conv_states"}
+    keys.known |= {"num_mtp_layers", "chain_hidden_post_norm", "mtp_hidden_states_first", "mtp_local_layer_ids"}
+    keys.known |= {"unpadded_vocab_size", "rms_norm_eps_moe_gate", "route_scale"}
+    return _per_window(full, windows, sliding)
 
 
 def afmoe(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

@@ -36,9 +36,8 @@ class Linear:
     def stored_bytes(self, precision: Precision) -> int:
         """Return the bytes of all copies, with scales and biases."""
         bias = self.bias * self.outputs * BITS[precision.plain] // 8
-        return self.copies * (
-            precision.format_of(self.kernel, self.part).matrix_bytes(self.outputs, self.inputs) + bias
-        )
+        stored = precision.format_of(self.kernel, self.part)
+        return stored.copies_bytes(self.outputs, self.inputs, self.copies) + self.copies * bias
 
 
 class Block:
@@ -46,7 +45,7 @@ class Block:
 
     window: int | None = None  # keys that a token attends to at most, itself included; None: no limit
     cache_width = 0  # values per cached token of one layer
-    #: Bytes per cached token of one layer besides, whatever the format of the cache (keys of an indexer).
+    #: Bytes per *period* cached tokens of one layer besides, whatever the format of the cache (keys of an indexer).
     side_cache_bytes = 0
     state_bytes = 0  # bytes per request of one layer, whatever its length
     period = 1  # tokens after which the growth of the cache repeats
@@ -65,7 +64,8 @@ class Block:
             Tokens of the request.
         """
         kept = context if self.window is None else np.minimum(context, self.window)
-        return kept * (-(-self.device_cache_width(tensor) * bits // 8) + self.side_cache_bytes)
+        side = kept // self.period * self.side_cache_bytes
+        return kept * -(-self.device_cache_width(tensor) * bits // 8) + side
 
     def device_cache_width(self, tensor: int) -> int:
         """Return the values that one of *tensor* devices caches per token."""
@@ -100,27 +100,54 @@ class Indexer:
     #: Keys are selected in blocks of this many, for each head of the indexer on its own (MiniMax-M3); else one by one,
     #: by a sum over heads whose weights are a projection (DeepSeek-V3.2, GLM-5).
     block: int = 1
+    #: A block has one key, for all heads: the plain ``mean`` of its keys, scored by a plain sum over heads (Qwen4-Exp),
+    #: or a mean whose weights are a projection, ``weighted`` (GLM-5.3); empty: every key has a score.
+    pool: str = ""
 
     @property
     def weighted(self) -> bool:
-        return self.block == 1
+        """Whether heads are summed with weights that are a projection."""
+        return self.block == 1 or self.pool == "weighted"
+
+    @property
+    def by_head(self) -> bool:
+        """Whether every head selects on its own."""
+        return self.block > 1 and not self.pool
+
+    @property
+    def attended(self) -> int:
+        """Keys that a token attends to at most: those selected, and those whose block is not complete."""
+        return self.selected + (self.block - 1 if self.pool else 0)
+
+    @property
+    def period(self) -> int:
+        """Tokens per cached key."""
+        return self.block if self.pool else 1
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of a cached key: fp8 with a 32-bit scale, as engines store it; keys of blocks in 16 bits."""
+        """Bytes of a cached key: fp8 with a 32-bit scale, as engines store it; without weights in 16 bits."""
         return self.dim + 4 if self.weighted else 2 * self.dim
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the keys, and of their weights, that wait for their block to fill, in 16 bits."""
+        return self.block * self.dim * 2 * (1 + self.weighted) if self.pool else 0
 
     def linears(self, hidden: int, query_inputs: int) -> Iterator[Linear]:
         # Heads that select on their own are split as key/value heads are.
-        split = {} if self.weighted else {"split": "columns", "units": self.heads, "replicable": True}
+        split = {"split": "columns", "units": self.heads, "replicable": True} if self.by_head else {}
         yield Linear("index_q_proj", "index_q_proj", self.heads * self.dim, query_inputs, **split)
-        yield Linear("index_k_proj", "index_k_proj", self.dim, hidden)
+        # One matrix with that of the queries in Qwen4-Exp.
+        yield Linear("index_q_proj" if self.pool == "mean" else "index_k_proj", "index_k_proj", self.dim, hidden)
+        if self.pool == "weighted":
+            yield Linear("index_compress_proj", "index_compress_proj", self.dim, hidden)
         if self.weighted:
             yield Linear("index_weights_proj", "index_weights_proj", self.heads, hidden)
 
     def vectors(self) -> int:
-        # A LayerNorm of the key; with blocks, RMSNorms of query and key.
-        return 2 * self.dim
+        # A LayerNorm of the key; without weights, RMSNorms of query and key; what is added to weights, by position.
+        return self.dim * (2 + (self.block if self.pool == "weighted" else 0))
 
 
 @dataclass(frozen=True)
@@ -150,6 +177,13 @@ class Attention(Block):
     indexer: Indexer | None = None  # with one, a token attends to the keys that it selects
     #: False: the layer reads the keys and values that an earlier one has cached (Gemma 4's small models).
     own_keys: bool = True
+    #: The output is normalised: ``head`` (per head, without weights, Muse Spark), ``full`` (over all heads, with
+    #: weights, BitNet), or empty.
+    out_norm: str = ""
+    conv: int = 0  # tokens that a causal convolution over the projected keys and values spans; 0: none (Inkling)
+    #: A bias per head and distance, up to the second, is a product of so many values that are projected with the
+    #: queries (Inkling).
+    relative: tuple[int, int] = (0, 0)
 
     @property
     def value_dim(self) -> int:
@@ -158,6 +192,19 @@ class Attention(Block):
     @property
     def side_cache_bytes(self) -> int:
         return self.indexer.key_bytes if self.indexer else 0
+
+    @property
+    def period(self) -> int:
+        return self.indexer.period if self.indexer else 1
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per request and layer: the last tokens of the convolution in 16 bits, and those of an indexer."""
+        return self.device_state_bytes(1)
+
+    def device_state_bytes(self, tensor: int) -> int:
+        convolved = 2 * self.device_key_width(tensor) * max(self.conv - 1, 0)
+        return convolved + (self.indexer.state_bytes if self.indexer else 0)
 
     def device_cache_width(self, tensor: int) -> int:
         return self.own_keys * self.device_key_width(tensor)
@@ -173,6 +220,9 @@ class Attention(Block):
         for part, width in widths.items() if self.own_keys else ():
             outputs = self.kv_heads * width
             yield Linear("qkv_proj", part, outputs, hidden, self.qkv_bias, "columns", self.kv_heads, replicable=True)
+        if self.relative[0]:
+            outputs = self.heads * self.relative[0]
+            yield Linear("qkv_proj", "relative_proj", outputs, hidden, False, "columns", self.heads)
         if self.gate == "head":
             yield Linear("attn_gate_proj", "attn_gate_proj", self.heads, hidden, False, "columns", self.heads)
         inputs = self.heads * self.value_dim
@@ -184,7 +234,9 @@ class Attention(Block):
         all_heads = self.heads + self.kv_heads
         widths = {"": 0, "unweighted": 0, "head": 1 + self.own_keys, "heads": all_heads, "full": all_heads}
         index = self.indexer.vectors() if self.indexer else 0
-        return widths[self.qk_norm] * self.head_dim + self.sinks * self.heads + index
+        others = (self.out_norm == "full") * self.heads * self.value_dim + self.sinks * self.heads
+        others += self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]
+        return widths[self.qk_norm] * self.head_dim + index + others
 
 
 @dataclass(frozen=True)
@@ -196,6 +248,11 @@ class FeedForward(Block):
     bias: bool = False
     stored_fused: bool = False
     sparse: bool = False  # gates below a cut-off, which follows from their mean and deviation, are 0 (Gemma 3n)
+    norm: bool = False  # what the last matrix reads is normalised (BitNet)
+    scaled: bool = False  # one learned number scales the output (Inkling)
+
+    def vectors(self, hidden: int) -> int:
+        return self.norm * self.width + self.scaled
 
     def linears(self, hidden: int, prefix: str = "", copies: int = 1) -> Iterator[Linear]:
         kernel = prefix + ("gate_up_proj" if self.gated else "up_proj")
@@ -226,6 +283,9 @@ class Experts(Block):
     zero: int = 0
     #: The routed experts' output is added behind the next layer, so that it is no part of the shared block's sum.
     shortcut: bool = False
+    inner_norms: bool = False  # the routed experts' input, and the output of each of them, is normalised (Muse Spark)
+    #: Shared experts that the router scores, too, and whose output it scales; there is a scale for all (Inkling).
+    scored: int = 0
 
     @property
     def choices(self) -> int:
@@ -236,7 +296,8 @@ class Experts(Block):
         return self.expert.linears(self.latent or hidden, "expert_", self.experts)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
-        yield Linear("router", "router", self.experts + self.zero, hidden, self.router_bias)
+        scores = self.experts + self.zero + self.scored
+        yield Linear("router", "router", scores, hidden, self.router_bias and not self.scored)
         if self.shared:
             yield from self.shared.linears(hidden, "shared_")
         if self.shared_gate:
@@ -250,4 +311,6 @@ class Experts(Block):
         # Gemma 4: a norm after the shared expert, before and after the routed ones, and scales of the router's input
         # and of every expert.
         norms = self.own_norms * (4 * hidden + self.experts) + self.post_norm * hidden
-        return self.latent_norm * self.latent + norms
+        # A selection bias of routed experts alone.
+        scale = (1 + self.router_bias * self.experts) if self.scored else 0
+        return (self.latent_norm + 2 * self.inner_norms) * (self.latent or hidden) + norms + scale

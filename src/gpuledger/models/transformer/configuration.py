@@ -20,6 +20,7 @@ from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.nearest import check_fixed, unknown_architecture, unknown_keys
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
+from gpuledger.models.transformer.quantisation_beside import with_quantisation_beside
 from gpuledger.models.transformer.vision import VisionTower
 from gpuledger.models.transformer.vision_rules import read_vision
 
@@ -37,14 +38,18 @@ _NESTED = {
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
+    "inkling_mm_model": "inkling_text",
+    "muse_spark": "muse_spark_text",
     "minimax_m3_vl": "minimax_m3",
+    "qwen4_exp": "qwen4_exp_text",
+    "glm5_next": "glm5_next_text",
     "step3p7": "step3p5",
 } | {"kimi_vl": "deepseek_v3", "deepseek_vl_v2": "deepseek_v2"}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
 _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"), "qwen2") | {
     **{"qwen3_omni_moe_text": "qwen3_moe", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe"},
     **{"gemma4_unified_text": "gemma4_text", "apertus1p5_text": "apertus", "granite4_vision_text": "granite"},
-    **{"hunyuan_vl_text": "hunyuan_v1_dense", "paddleocr_vl_text": "ernie4_5"},
+    **{"hunyuan_vl_text": "hunyuan_v1_dense", "hy_v4_vl_text": "hy_v4", "paddleocr_vl_text": "ernie4_5"},
     **{
         "granite_docling_text": "granite",
         "cosmos3_edge_text": "arcee",
@@ -101,7 +106,7 @@ def read_model(
         problem = f"no known architecture is called {shown(treat_as)}"
         raise InputError(source, "treat_as", problem, f"known architectures: {', '.join(FAMILIES)}")
     name, file = _find(str(source), Path(mirror) if mirror is not None else None, paths)
-    content = _with_model_optimizer(_load(file), file)
+    content = with_quantisation_beside(_load(file), file, _load)
     if paths and os.path.exists(source) and file.name == "config.json":
         name = _name_in_folder(Path(os.path.abspath(file)).parent, content)
     shown_file = str(file)
@@ -130,7 +135,7 @@ def read_model(
     softcap = keys.number("final_logit_softcapping", None) is not None
     side_vocab = keys.integer("vocab_size_per_layer_input", MAX_VOCAB, 0) if layers[0].per_layer else 0
     holder = outer if outer.content.get("quantization_config") else keys
-    precision, layers = read_precision(holder, outer, layers, kind, bool(inside))
+    precision, layers = read_precision(holder, outer, layers, hidden, kind, bool(inside))
     strange = ", ".join(sorted(unknown_keys(keys)))
     if treat_as is not None:
         ignored = f", without its keys {strange}" if strange else ""
@@ -156,6 +161,7 @@ def read_model(
         positions=positions if family.positions else 0,
         max_positions=positions,
         scaled_embedding=family.scaled_embedding,
+        embedding_norm=family.embedding_norm,
         logit_softcap=softcap,
         precision=precision,
         vision=tower,
@@ -318,17 +324,6 @@ def _load(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(file, "", "not a JSON object", "give the config.json of a model")
     return content
-
-
-def _with_model_optimizer(content: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Add the quantisation that NVIDIA's Model Optimizer writes into a file of its own, beside the config.json."""
-    beside = file.with_name(f"{file.stem.removesuffix('config')}hf_quant_config.json")
-    if "quantization_config" in content or not file.stem.endswith("config") or not beside.is_file():
-        return content
-    settings = _load(beside).get("quantization")
-    if not isinstance(settings, dict):
-        raise InputError(beside, "key quantization", "it is missing or not an object", "download the file again")
-    return {**content, "quantization_config": {"quant_method": "modelopt", **settings}}
 
 
 def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

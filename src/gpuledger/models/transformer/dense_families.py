@@ -92,18 +92,57 @@ DENSE = {
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
     "gpt2": _GPT2,
-    # StarCoder: one key/value head for all queries.
-    "gpt_bigcode": replace(_GPT2, attention=attention.falcon, defaults={"multi_query": True}),
-    # The bias of its LM head is not counted.
-    "gptj": ModelFamily(
+    "gpt-sw3": _GPT2,
+    "gpt_neo": replace(
+        _GPT2,
+        window=window.of_gpt_neo,
+        qkv_bias=False,
+        stored_fused=False,
+        attention=attention.biased_by_distance,
+        renamed={**_GPT2_NAMES, "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"},
+    ),
+    "bloom": ModelFamily(
         window.none,
         ffn.dense_or_four_times,
-        fixed={"rotary": True},
-        mlp_bias=True,
+        {"hidden_act": "gelu"},
+        {"apply_residual_connection_post_layernorm": False},
+        **{"qkv_bias": True, "out_bias": True, "mlp_bias": True, "stored_fused": True, "gated": False},
+        **{"norm_bias": True, "tied": True, "embedding_norm": True},
+        attention=attention.biased_by_distance,
+        renamed={**_GPT2_NAMES, "n_embed": "hidden_size"},
+    ),
+    "mpt": ModelFamily(
+        window.none,
+        ffn.mpt,
+        {"hidden_act": "gelu"},
+        {"no_bias": True},
+        stored_fused=True,
         gated=False,
-        parallel=1,
-        norm_bias=True,
-        renamed=_GPT2_NAMES,
+        tied=True,
+        attention=attention.mpt,
+        renamed={
+            **{"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
+            "max_seq_len": "max_position_embeddings",
+        },
+    ),
+    "bitnet": ModelFamily(
+        window.none, ffn.bitnet, {"hidden_act": "relu2"}, {"attention_bias": False}, attention=attention.bitnet
+    ),
+    # StarCoder: one key/value head for all queries.
+    "gpt_bigcode": replace(_GPT2, attention=attention.falcon, defaults={"multi_query": True}),
+    # The bias of their LM head is not counted.
+    **dict.fromkeys(
+        ("gptj", "codegen"),
+        ModelFamily(
+            window.none,
+            ffn.dense_or_four_times,
+            fixed={"rotary": True},
+            mlp_bias=True,
+            gated=False,
+            parallel=1,
+            norm_bias=True,
+            renamed=_GPT2_NAMES,
+        ),
     ),
     "opt": ModelFamily(
         window.none,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from gpuledger.models.transformer import attention_rules as attention
 from gpuledger.models.transformer import feed_forward_rules as ffn
+from gpuledger.models.transformer import gated_expert_rules as gated
 from gpuledger.models.transformer import latent_rules as latent
 from gpuledger.models.transformer import window_rules as window
 from gpuledger.models.transformer.dense_families import DENSE, ERNIE, GEMMA, GRANITE_SWA, LATENT, NO_BIAS
@@ -155,9 +156,48 @@ WITH_EXPERTS = {
         qk_norm="head",
         renamed=_EXPERTS,
     ),
+    "muse_spark_text": ModelFamily(
+        window.listed,
+        gated.muse_spark,
+        qk_norm="unweighted",
+        post_norms=True,
+        scaled_embedding=True,
+        attention=attention.muse_spark,
+        scaled_sums=True,
+    ),
+    "inkling_text": ModelFamily(
+        window.of_inkling,
+        gated.inkling,
+        {
+            **{"conv_kernel_size": 4, "d_rel": 16, "rel_extent": 1024, "sliding_window": 512},
+            **{"swa_num_attention_heads": 64, "swa_num_key_value_heads": 16, "swa_head_dim": 128},
+            **{"num_key_value_heads": 8, "head_dim": 128, "n_shared_experts": 2},
+        },
+        qkv_bias=False,
+        out_bias=False,
+        qk_norm="head",
+        attention=attention.inkling,
+        embedding_norm=True,
+        out_conv="conv_kernel_size",
+        renamed={
+            **{"sliding_window_size": "sliding_window", "sconv_kernel_size": "conv_kernel_size"},
+            "model_max_length": "max_position_embeddings",
+        },
+    ),
+    "axk2": ModelFamily(
+        window.none,
+        ffn.deepseek(router_bias=True),
+        {**LATENT, "gated_norm_rank": 16},
+        attention=latent.axk2,
+        norm_gate="gated_norm_rank",
+    ),
+    # Hunyuan 4.
+    "hy_v4": ModelFamily(
+        **_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.hunyuan4, residuals="unmixed", out_bias=False
+    ),
     "granitemoe_swa": ModelFamily(**GRANITE_SWA, ffn=ffn.granite),
     "axk1": ModelFamily(
-        window.none, ffn.axk1, {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}, attention=latent.latent
+        window.none, gated.axk1, {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}, attention=latent.latent
     ),
     "sarvam_mla": ModelFamily(
         window.none,
@@ -215,7 +255,7 @@ WITH_EXPERTS = {
     ),
     "longcat_flash": ModelFamily(
         window.none,
-        ffn.longcat,
+        gated.longcat,
         {**LATENT, "zero_expert_num": 256},
         attention=latent.latent,
         pairs=True,

@@ -15,6 +15,15 @@ FAMILIES = DENSE | WITH_EXPERTS | HYBRID
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
     "phi4flash": "Mamba-1, and layers that share a cache",
+    **dict.fromkeys(("step3", "step3_text", "step3_vl"), "queries that are projected from a narrower, shared one"),
+    **dict.fromkeys(
+        ("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text"),
+        "convolutions whose weights are projected from the token, and attention to earlier layers",
+    ),
+    "rwkv": "a recurrence per channel",
+    **dict.fromkeys(("recurrent_gemma", "xlstm"), "a gated recurrence"),
+    "blt": "patches of bytes",
+    **dict.fromkeys(("mllama", "mllama_text_model"), "layers that attend to images alone"),
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
 }

@@ -33,8 +33,8 @@ class ModelFamily:
     #: From the keys, the family, the width of the residual stream and the windows to the attention of every layer.
     attention: Callable[..., list[Block]] = attention.grouped
     single: str = ""  # the key that lists layers of which each is described on its own; empty: none
-    #: What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3), ``alternating``
-    #: (Gemma 3n), or empty.
+    #: What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``unmixed`` (Hunyuan 4), ``averaged``
+    #: (GLM-5.3), ``gated`` (Qwen4-Exp), ``blocks`` (Kimi-K3), ``alternating`` (Gemma 3n), or empty.
     residuals: str = ""
     per_layer: str = ""  # the key with the width of embeddings that every layer adds; empty: none
     #: Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
@@ -43,5 +43,9 @@ class ModelFamily:
     norm_bias: bool = False
     tied: bool = False
     scaled_embedding: bool = False
+    embedding_norm: bool = False
+    scaled_sums: bool = False
+    norm_gate: str = ""  # the key with the rank of the gates of norms; empty: none
+    out_conv: str = ""  # the key with the span of convolutions behind every block; empty: none
     pairs: bool = False  # ``num_layers`` counts pairs of layers (LongCat-Flash)
     renamed: Mapping = field(default_factory=dict)  # the architecture's own key names, and the usual ones

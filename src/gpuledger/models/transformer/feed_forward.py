@@ -31,6 +31,8 @@ def _dense(rows: KernelList, block: FeedForward, prefix: str) -> None:
     if block.sparse:  # the mean and the deviation of a token's gates
         rows.per_token("ffn_cutoff", width, width, 2)
     _activation(rows, block, prefix, tokens, width)
+    if block.norm:
+        rows.norm("ffn_inner_norm", width, down.kernel)
     rows.gemms([down], tokens)
 
 
@@ -46,7 +48,7 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     if ffn.own_norms:
         rows.norm("router_norm", hidden)
     rows.gemms([router], tokens)
-    scores = ffn.experts + ffn.zero
+    scores = router.outputs
     rows.elementwise("router_topk", tokens, scores, tokens * (scores * value), tokens * (ffn.choices * 8))
     if ffn.shared:
         _dense(rows, ffn.shared, "shared_")
@@ -66,6 +68,8 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     if ffn.latent:
         rows.gemms([linear for linear in others if linear.kernel == "latent_down_proj"], tokens)
         hidden = ffn.latent
+    if ffn.inner_norms:
+        rows.norm("expert_norm", hidden, first_kernel(ffn))
     own = -(-tokens // parallel.tensor) if spread else everyone  # a replica splits its tokens among its devices
     # A device takes a token once, whichever of its experts it chose, and returns their sum.
     copies = own * min(ffn.active, parallel.expert)
@@ -86,6 +90,9 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
         _grouped(rows, bunch, *routed, kernel, routing)
     _activation(rows, ffn.expert, "expert_", chosen, ffn.expert.width // parallel.expert_width_devices)
     _grouped(rows, [down], *routed, "expert_down_proj", routing)
+    if ffn.inner_norms:
+        moved = chosen * (hidden * value)
+        rows.elementwise("expert_post_norm", chosen, hidden, moved, moved, weight=rows.plain_bytes(hidden))
     if spread:
         rows.collective("all_to_all", copies, hidden, _exchanged(rows, copies, hidden, ""), parallel.expert)
     returned = own * ffn.active if spread else chosen

@@ -1,12 +1,10 @@
 """From the keys of a config.json to the feed-forward blocks of every layer."""
 
-import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from gpuledger.ledger.download.names import shown
-from gpuledger.models.transformer.blocks import Experts, FeedForward
+from gpuledger.models.transformer.blocks import Experts, FeedForward, Nothing
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 
 
@@ -14,10 +12,23 @@ def dense(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward
     return [block] * layers
 
 
+def nothing(keys: ConfigKeys, layers: int, block: FeedForward) -> list[Nothing]:
+    return [Nothing()] * layers
+
+
 def dense_or_four_times(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """A block four times as wide as the residual stream, unless the file says otherwise (GPT-2, Falcon)."""
     width = keys.integer("intermediate_size", MAX_WIDTH, None) or 4 * keys.integer("hidden_size", MAX_WIDTH)
     return [replace(block, width=width)] * layers
+
+
+def mpt(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    times = keys.integer("expansion_ratio", MAX_LAYERS, 4)
+    return [replace(block, width=times * keys.integer("hidden_size", MAX_WIDTH))] * layers
+
+
+def bitnet(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    return [replace(block, norm=True)] * layers
 
 
 def routed_experts(keys: ConfigKeys, experts: str, width: str, bias=False, gated=True, **more: object) -> Experts:
@@ -333,37 +344,6 @@ def dense_lfm2(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedFo
 def lfm2_moe(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """As DeepSeek-V3's, without shared experts."""
     return deepseek(router_bias=keys.flag("use_expert_bias", True))(keys, layers, block)
-
-
-def axk1(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
-    """As DeepSeek-V3's, with a norm behind the experts."""
-    ffns = deepseek(router_bias=True)(keys, layers, block)
-    return [replace(ffn, post_norm=True) if isinstance(ffn, Experts) else ffn for ffn in ffns]
-
-
-def longcat(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
-    """Every layer is dense; beside every second one, from the first on, are routed experts (LongCat-Flash).
-
-    Of the experts that a token chooses, some pass it on as it is. How many compute is taken as if all were chosen
-    equally often. These are 8 of 12, and the parameters used then the 27 billion that the authors state as the mean
-    (github.com/meituan-longcat/LongCat-Flash-Chat).
-    """
-    for key, wanted in {"zero_expert_type": "identity", "attention_method": "MLA", "router_bias": False}.items():
-        keys.fixed(key, wanted, "another kind of layer")
-    # Norms' weights have these scales in them; how scores are computed; multi-token prediction is left out.
-    keys.known |= {"mla_scale_q_lora", "mla_scale_kv_lora", "router_dtype", "nextn_use_scmoe"}
-    if re.search(r"layers\W*\d|[*\\][^\"]*(?<!\[)\d(?!\])", json.dumps(keys.content.get("quantization_config"))):
-        problem = "names modules of single layers, which are pairs here"
-        raise keys.error("quantization_config", problem, "use a checkpoint whose layers have the same formats")
-    count, zero = keys.integer("n_routed_experts", MAX_EXPERTS), keys.integer("zero_expert_num", MAX_EXPERTS, 0, low=0)
-    chosen = keys.integer("num_experts_per_tok", MAX_EXPERTS)
-    active, rest = divmod(chosen * count, count + zero)
-    if rest or not 1 <= active <= count:
-        problem = f"of {chosen} choices, {chosen * count / (count + zero):.3g} experts compute in the mean"
-        raise keys.error("num_experts_per_tok", problem, "only whole numbers of experts are modelled")
-    expert = FeedForward(keys.integer("moe_intermediate_size", MAX_WIDTH))
-    routed = Experts(count, active, expert, shared=block, router_bias=True, zero=zero, shortcut=True)
-    return [block if i % 2 else routed for i in range(layers)]
 
 
 def jamba(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:

@@ -3,6 +3,7 @@
 from gpuledger.models.transformer import feed_forward_rules as ffn
 from gpuledger.models.transformer import recurrent_rules as recurrent
 from gpuledger.models.transformer import window_rules as window
+from gpuledger.models.transformer.dense_families import LATENT
 from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.feed_forward_rules import dense
 
@@ -11,6 +12,8 @@ _LFM2 = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddi
 _CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "tied": True}
 _MAMBA = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4}
 _BAMBA = {"num_key_value_heads": 8, "partial_rotary_factor": 0.5, **_MAMBA}
+
+_PURE = {"fixed": {"use_bias": False}, "defaults": {"conv_kernel": 4}}
 
 HYBRID = {
     "qwen3_5_text": ModelFamily(window.none, dense, _QWEN35, qk_norm="head", attention=recurrent.with_delta),
@@ -23,6 +26,14 @@ HYBRID = {
         {**_QWEN35, "partial_rotary_factor": 0.25},
         qk_norm="head",
         attention=recurrent.with_delta,
+    ),
+    "qwen4_exp_text": ModelFamily(
+        window.none,
+        ffn.sparse_steps(shared=True),
+        {**_QWEN35, "num_key_value_heads": 2, "head_dim": 256},
+        qk_norm="head",
+        attention=recurrent.qwen4_exp,
+        residuals="gated",
     ),
     "nemotron_h": ModelFamily(
         window.none,
@@ -43,6 +54,37 @@ HYBRID = {
             **{"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok"},
             "num_shared_experts": "n_shared_experts",
         },
+    ),
+    # Ling 3.
+    "bailing_hybrid": ModelFamily(
+        window.none,
+        ffn.deepseek_with("moe_renormalize", "mtp_loss_scaling_factor", "score_function", "num_expert_group"),
+        {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 2},
+        attention=recurrent.bailing_hybrid,
+        renamed={
+            **{"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok"},
+            **{"num_shared_experts": "n_shared_experts", "model_max_length": "max_position_embeddings"},
+        },
+    ),
+    # GLM-5.3.
+    "glm5_next_text": ModelFamily(
+        window.none,
+        ffn.deepseek(router_bias=True),
+        {"linear_num_heads": 64, "linear_head_dim": 128, "linear_conv_kernel_dim": 4},
+        attention=recurrent.glm5_next,
+        residuals="averaged",
+    ),
+    # Without attention. Codestral Mamba is a Mamba-2.
+    "mamba": ModelFamily(window.none, ffn.nothing, attention=recurrent.mamba(norm=""), **_PURE, tied=True),
+    "falcon_mamba": ModelFamily(
+        window.none, ffn.nothing, attention=recurrent.mamba(norm="unweighted"), **_PURE, tied=True
+    ),
+    "mamba2": ModelFamily(
+        window.none,
+        ffn.nothing,
+        attention=recurrent.mamba2,
+        **_PURE,
+        renamed={"num_heads": "mamba_num_heads", "head_dim": "mamba_head_dim", "state_size": "ssm_state_size"},
     ),
     "granitemoehybrid": ModelFamily(window.none, ffn.granite, attention=recurrent.granite, scaled_embedding=True),
     "bamba": ModelFamily(

@@ -17,9 +17,11 @@ from gpuledger.models.transformer.attention import add_attention, first_attentio
 from gpuledger.models.transformer.blocks import Experts, Linear, Nothing
 from gpuledger.models.transformer.feed_forward import add_feed_forward, first_kernel
 from gpuledger.models.transformer.model import Layers, Model
+from gpuledger.models.transformer.ngram_kernels import add_ngrams
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
-from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, HyperConnections
+from gpuledger.models.transformer.recurrent_attention import add_convolution
+from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, GatedStreams, HyperConnections
 from gpuledger.models.transformer.routing import Load, as_load
 from gpuledger.models.transformer.rows import KernelList
 from gpuledger.models.transformer.vision_kernels import add_vision
@@ -116,6 +118,8 @@ def _add_embedding(rows: KernelList) -> None:
 
     gather("embedding", model.vocab, tensor, tokens * TOKEN_ID_BYTES)
     rows.all_reduce(model.hidden)
+    if model.embedding_norm:
+        _add_norm(rows, "embedding_norm", "", False, 1)
     if model.scaled_embedding:
         rows.per_token("embedding_scale", model.hidden, model.hidden, model.hidden)
     if model.positions:
@@ -167,6 +171,14 @@ def _add_norm(rows: KernelList, kernel: str, reader: str, with_residual: bool, c
     rows.elementwise(kernel, tokens, hidden, read, write, weight=weight, count=count)
 
 
+def _add_norm_gate(rows: KernelList, group: Layers, block: str) -> None:
+    if block in group.gated_norms:
+        hidden = rows.model.hidden
+        for linear in group.norm_gate_linears(hidden, block):
+            rows.gemms([linear], rows.work.tokens)
+        rows.per_token("norm_gate", hidden, 2 * hidden, hidden)
+
+
 def _add_residual(rows: KernelList, kernel: str, count: int) -> None:
     hidden = rows.model.hidden
     rows.per_token(kernel, hidden, 2 * hidden, hidden, count=count)
@@ -178,14 +190,21 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     alone = (int(numbers.start in group.numbers) if fused else count) if plain else count
     feeds = not isinstance(group.ffn, Nothing)
     attends = 0 if isinstance(group.attention, Nothing) else len(group.attention.parts)
+    gated = isinstance(group.residuals, GatedStreams)
+    if group.ngrams:
+        add_ngrams(rows, group.ngrams)
     if attends:
         reader = first_attention_kernel(group.attention)
         _add_input(rows, group, numbers, 0)
-        _add_norm(rows, "attn_norm", reader, False, alone)
-        _add_norm(rows, "attn_norm", reader, True, count - alone)
+        if not gated:
+            _add_norm(rows, "attn_norm", reader, False, alone)
+            _add_norm(rows, "attn_norm", reader, True, count - alone)
+        _add_norm_gate(rows, group, "attention")
         if isinstance(group.residuals, AlternatingUpdates):
             add_low_rank(rows, group.residuals)
         add_attention(rows, group)
+        if group.out_conv:
+            add_convolution(rows, "attn_out_conv", rows.model.hidden, group.out_conv, group.out_conv, 1, 1)
         if group.post_norms:
             _add_norm(rows, "attn_post_norm", "", False, count)
         # In parallel layers, this is the sum of both blocks' outputs.
@@ -193,12 +212,17 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     if feeds:
         first = 0 if attends or not fused else alone
         _add_input(rows, group, numbers, 1)
-        if group.parallel:
+        if gated:
+            pass  # its input is normalised
+        elif group.parallel:
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, count * (group.parallel - 1))
         else:
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first if plain else count)
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first if plain else 0)
+        _add_norm_gate(rows, group, "ffn")
         add_feed_forward(rows, group, load)
+        if group.out_conv:
+            add_convolution(rows, "ffn_out_conv", rows.model.hidden, group.out_conv, group.out_conv, 1, 1)
     spread = rows.parallel.exchanges and isinstance(group.ffn, Experts)
     sums = attends + (feeds and not (spread and not group.ffn.shared))
     sums = min(sums, 1) if group.parallel else sums
@@ -219,8 +243,10 @@ def _add_input(rows: KernelList, group: Layers, numbers: range, block: int) -> N
     hidden, residuals = rows.model.hidden, group.residuals
     if isinstance(residuals, AlternatingUpdates) and not block:
         add_prediction(rows, residuals)
+    elif isinstance(residuals, GatedStreams):
+        _add_gated_sum(rows, residuals, ("attention", "ffn")[block])
     elif isinstance(residuals, HyperConnections):
-        _add_streams_sum(rows, residuals, list(residuals.linears(hidden))[block])
+        _add_streams_sum(rows, residuals, [list(residuals.linears(hidden))[block]])
     elif isinstance(residuals, BlockResiduals):
         read = [residuals.snapshots(number)[block] + 1 for number in group.numbers if number in numbers]
         for sources in sorted(set(read) - {1}):
@@ -228,15 +254,28 @@ def _add_input(rows: KernelList, group: Layers, numbers: range, block: int) -> N
             rows.per_token("residual_sum", hidden, sources * hidden, hidden, **more)
 
 
-def _add_streams_sum(rows: KernelList, residuals: HyperConnections, linear: Linear) -> None:
-    hidden = rows.model.hidden
-    rows.gemms([linear], rows.work.tokens)
-    rows.per_token("hyper_sum", hidden, residuals.streams * hidden + linear.outputs, hidden)
+def _add_streams_sum(rows: KernelList, residuals: HyperConnections, linears: list[Linear]) -> None:
+    """Add the sum of all streams, whose weights *linears* give, if any."""
+    hidden, weights = rows.model.hidden, sum(linear.outputs for linear in linears)
+    if linears:
+        rows.gemms(linears, rows.work.tokens)
+    rows.per_token("hyper_sum", hidden, residuals.streams * hidden + weights, hidden)
+
+
+def _add_gated_sum(rows: KernelList, residuals: GatedStreams, block: str) -> None:
+    """Add the norm of all streams, the gates, and the mean."""
+    hidden, wide = rows.model.hidden, residuals.streams * rows.model.hidden
+    *first, up = residuals.block_linears(hidden, block)
+    rows.norm("hyper_norm", wide)
+    rows.gemms(first, rows.work.tokens)
+    rows.per_token("hyper_act", residuals.rank, residuals.rank, residuals.rank)
+    rows.gemms([up], rows.work.tokens)
+    rows.per_token("hyper_sum", hidden, 2 * wide, hidden)
 
 
 def _add_output(rows: KernelList, group: Layers, kernel: str, count: int) -> None:
     """Add a block's output to the residual stream: *count* plain sums, if no other scheme replaces them."""
-    if isinstance(group.residuals, HyperConnections):
+    if isinstance(group.residuals, HyperConnections | GatedStreams):
         hidden = rows.model.hidden
         streams = group.residuals.streams * hidden
         rows.per_token("hyper_add", hidden, streams + hidden + group.residuals.width, streams)
@@ -249,7 +288,9 @@ def _add_output(rows: KernelList, group: Layers, kernel: str, count: int) -> Non
 def _add_head(rows: KernelList) -> None:
     model, tokens, tensor = rows.model, rows.work.logit_tokens, rows.parallel.tensor
     if isinstance(model.residuals, HyperConnections):
-        _add_streams_sum(rows, model.residuals, model.residuals.final_linears(model.hidden)[0])
+        _add_streams_sum(rows, model.residuals, model.residuals.final_linears(model.hidden))
+    elif isinstance(model.residuals, GatedStreams):
+        _add_gated_sum(rows, model.residuals, "head")
     elif isinstance(model.residuals, AlternatingUpdates):
         add_stream_projections(rows, model.residuals)
         rows.per_token("altup_sum", model.hidden, model.residuals.streams * model.hidden, model.hidden)
@@ -257,7 +298,8 @@ def _add_head(rows: KernelList) -> None:
         sources = -(-model.layer_count // model.residuals.every) + 1
         read = tokens * (sources * model.hidden * rows.value_bytes)
         rows.elementwise("residual_sum", tokens, model.hidden, read, tokens * (model.hidden * rows.value_bytes))
-    _add_norm(rows, "final_norm", "lm_head", "residual_norm" in rows.fused and not model.residuals, 1)
+    if not isinstance(model.residuals, GatedStreams):
+        _add_norm(rows, "final_norm", "lm_head", "residual_norm" in rows.fused and not model.residuals, 1)
     rows.gemms([model.lm_head], tokens)
     part = -(-model.vocab // tensor)
     if model.logit_softcap:

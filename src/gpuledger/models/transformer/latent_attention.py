@@ -46,8 +46,9 @@ def add_latent(rows: KernelList, attention: LatentAttention, by_kernel: dict[str
             attend(rows, True, of_form[True], *sizes, value, AttendedKeys.within(work), cached_row=row)
             _absorb(rows, "value_absorb", absorbed, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
     if attention.gate:
-        rows.gemms(by_kernel["attn_gate_proj"], tokens)
-        add_gate(rows, heads * attention.value_dim, heads * attention.value_dim)
+        if attention.gate != "query":
+            rows.gemms(by_kernel["attn_gate_proj"], tokens)
+        add_gate(rows, heads * attention.value_dim, heads * (1 if attention.gate == "head" else attention.value_dim))
 
 
 def _expanded(rows: KernelList, attention: LatentAttention, by_kernel: dict[str, list], requests: np.ndarray) -> None:
@@ -111,16 +112,17 @@ def _sparse(rows: KernelList, attention: LatentAttention, by_kernel: dict[str, l
     selects = ~(short & ("sparse_prompts" not in rows.fused))
     if attention.indexer.own:
         always = rows.fused & {"index_always", "sparse_prompts"}
-        add_index(rows, attention.indexer, by_kernel, AttendedKeys.within(work), bool(always) | selects)
+        add_index(rows, attention.indexer, by_kernel, bool(always) | selects)
     _expanded(rows, attention, by_kernel, np.where(selects, 0, work.requests))
     tokens = work.total(selects * work.requests * work.new_tokens)
     if not tokens.any():
         return
     _absorb(rows, "q_absorb", tokens, heads, rank, attention.nope_dim, rows.value_bytes)
-    dims, keys = (attention.cache_width, rank), AttendedKeys.within(work, selected)
+    attended = attention.indexer.attended
+    dims, keys = (attention.cache_width, rank), AttendedKeys.within(work, attended)
     for decoding, requests in split(rows, few(rows)).items():
         sizes = (heads, 1), dims, rows.value_bytes, keys
-        attend(rows, decoding, requests * selects, *sizes, cached_row=row, places=selected)
+        attend(rows, decoding, requests * selects, *sizes, cached_row=row, places=attended)
     _absorb(rows, "value_absorb", tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
 
 
@@ -139,7 +141,7 @@ def add_compressed(rows: KernelList, attention: CompressedAttention, by_kernel: 
         entries, pairs = work.entries(attention.ratio), work.entry_pairs(attention.ratio)
         everything, index = AttendedKeys(pairs, entries, entries), attention.indexer
         if index:
-            add_index(rows, index, by_kernel, everything)
+            add_index(rows, index, by_kernel, keys=everything)
             some = np.minimum(entries, index.selected + work.new_tokens // attention.ratio)
             everything = AttendedKeys(work.entry_pairs(attention.ratio, index.selected), some, entries)
         keys, places = keys + everything, places + (index.selected if index else work.largest(entries))

@@ -29,11 +29,30 @@ class LatentAttention(Block):
     bias: bool = False  # whether the compressing and output projections have one
     indexer: Indexer | None = None  # with one, every request attends to the compressed vectors of the selected tokens
     rope: bool = True  # RoPE rotates the part of width *rope_dim* (not in Kimi-K3)
-    gate: bool = False  # a sigmoid gate per value, projected from the layer's input, scales the output (Kimi-K3)
+    #: A sigmoid gate scales the output: ``value`` (one per value, projected from the layer's input, Kimi-K3), ``head``
+    #: (so, one per head, Ling 3), ``query`` (one per value, with the queries, from the compressed query before and
+    #: behind its norm, A.X-K2), or empty.
+    gate: str = ""
+    sinks: bool = False  # the softmax has a learned logit per head (Hunyuan 4)
+
+    @property
+    def own_indexer(self) -> Indexer | None:
+        return self.indexer if self.indexer and self.indexer.own else None
 
     @property
     def side_cache_bytes(self) -> int:
-        return self.indexer.key_bytes if self.indexer and self.indexer.own else 0
+        return self.own_indexer.key_bytes if self.own_indexer else 0
+
+    @property
+    def period(self) -> int:
+        return self.own_indexer.period if self.own_indexer else 1
+
+    @property
+    def state_bytes(self) -> int:
+        return self.own_indexer.state_bytes if self.own_indexer else 0
+
+    def device_state_bytes(self, tensor: int) -> int:
+        return self.state_bytes
 
     @property
     def query_dim(self) -> int:
@@ -51,19 +70,20 @@ class LatentAttention(Block):
         else:
             yield Linear("qkv_a_proj", "q_a_proj", self.q_rank, hidden, self.bias)
             yield Linear("qkv_a_proj", "kv_a_proj", self.cache_width, hidden, self.bias)
-            yield Linear("q_b_proj", "q_b_proj", queries, self.q_rank, False, "columns", self.heads)
+            gates, twice = (self.heads * self.value_dim, 2) if self.gate == "query" else (0, 1)
+            yield Linear("q_b_proj", "q_b_proj", queries + gates, twice * self.q_rank, False, "columns", self.heads)
         expanded = self.heads * (self.nope_dim + self.value_dim)
         yield Linear("kv_b_proj", "kv_b_proj", expanded, self.kv_rank, False, "columns", self.heads)
         yield Linear("out_proj", "out_proj", hidden, self.heads * self.value_dim, self.bias, "rows", self.heads)
-        if self.gate:
-            gates = self.heads * self.value_dim
+        if self.gate in ("value", "head"):
+            gates = self.heads * (self.value_dim if self.gate == "value" else 1)
             yield Linear("attn_gate_proj", "attn_gate_proj", gates, hidden, False, "columns", self.heads)
-        if self.indexer and self.indexer.own:
-            yield from self.indexer.linears(hidden, self.q_rank or hidden)
+        if self.own_indexer:
+            yield from self.own_indexer.linears(hidden, self.q_rank or hidden)
 
     def vectors(self, hidden: int) -> int:
-        index = self.indexer.vectors() if self.indexer and self.indexer.own else 0
-        return self.kv_rank + (self.q_rank or 0) + index
+        index = self.own_indexer.vectors() if self.own_indexer else 0
+        return self.kv_rank + (self.q_rank or 0) + index + self.sinks * self.heads
 
 
 @dataclass(frozen=True)

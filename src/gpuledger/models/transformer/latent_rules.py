@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def latent_attention(keys: ConfigKeys, family: ModelFamily) -> LatentAttention:
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
-    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    sizes = [keys.integer(name, MAX_WIDTH) for name in names]
+    sizes = [keys.integer(name, MAX_WIDTH) for name in ("kv_lora_rank", "qk_nope_head_dim")]
+    sizes += [keys.integer("qk_rope_head_dim", MAX_WIDTH, low=0), keys.integer("v_head_dim", MAX_WIDTH)]
     # Latent attention caches one vector for all heads; these keys do not apply to it.
     keys.known |= {"num_key_value_heads", "head_dim", "qk_head_dim"}
-    return LatentAttention(heads, rank, *sizes, chosen(keys, family.out_bias))
+    return LatentAttention(heads, rank, *sizes, chosen(keys, family.out_bias), rope=sizes[2] > 0)
 
 
 def latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
@@ -33,11 +33,14 @@ def latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
 _INDEXED = ["indexed_attention"]
 
 
+def read_indexer(keys: ConfigKeys) -> Indexer:
+    heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
+    return Indexer(heads, dim, keys.integer("index_topk", MAX_POSITIONS))
+
+
 def sparse_latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """An indexer selects the tokens that latent attention reads; layers may share its selection (GLM-5.2)."""
-    layers, attention = len(windows), latent_attention(keys, family)
-    heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
-    selected = keys.integer("index_topk", MAX_POSITIONS)
+    layers, attention, indexer = len(windows), latent_attention(keys, family), read_indexer(keys)
     keys.known |= {"indexer_rope_interleave", "moe_router_dtype"}
     # The second is what transformers 5 calls it.
     kind = "deepseek_sparse_attention" if keys.strings("layer_types")[:1] != _INDEXED else _INDEXED[0]
@@ -56,9 +59,23 @@ def sparse_latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: W
     plain = replace(attention, nope_dim=attention.query_dim, rope_dim=0, rope=False)
     turned = keys.flags("no_rope_layers", layers) or [True] * layers
     return [
-        replace(attention if rope else plain, indexer=Indexer(heads, dim, selected, kind == "full"))
+        replace(attention if rope else plain, indexer=replace(indexer, own=kind == "full"))
         for rope, kind in zip(turned, types, strict=True)
     ]
+
+
+def hunyuan4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Sparse latent attention with sinks and a gate per value (Hunyuan 4)."""
+    # Constants of its hyper-connections, and where sinks begin.
+    keys.known |= {"hc_eps", "hc_magnitude", "learnable_sink_init"}
+    if not keys.content.get("indexer_types"):
+        keys.content["indexer_types"] = ["full" if i == 0 or i % 4 == 1 else "shared" for i in range(len(windows))]
+    return [replace(one, gate="value", sinks=True) for one in sparse_latent(keys, family, hidden, windows)]
+
+
+def axk2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Sparse latent attention with a gate per value that is projected with the queries (A.X-K2)."""
+    return [replace(one, gate="query") for one in sparse_latent(keys, family, hidden, windows)]
 
 
 #: Tokens per compressed entry of DeepSeek-V4; the shorter ones overlap, and an indexer selects among them.
@@ -87,7 +104,6 @@ def compressed(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
     dims = keys.integer("head_dim", MAX_WIDTH), keys.integer("qk_rope_head_dim", MAX_WIDTH)
     ranks = keys.integer("q_lora_rank", MAX_WIDTH), groups, keys.integer("o_lora_rank", MAX_WIDTH)
     plain = CompressedAttention(heads, *dims, *ranks, keys.integer("sliding_window", MAX_POSITIONS))
-    index_heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
-    indexer = Indexer(index_heads, dim, keys.integer("index_topk", MAX_POSITIONS))
+    indexer = read_indexer(keys)
     kinds = {0: plain, 4: replace(plain, ratio=4, overlap=True, indexer=indexer), 128: replace(plain, ratio=128)}
     return [kinds[ratio] for ratio in ratios]

@@ -9,8 +9,15 @@ from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.feed_forward_rules import routed_experts
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.model import Layers
-from gpuledger.models.transformer.recurrent_blocks import StateSpace
-from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, HyperConnections
+from gpuledger.models.transformer.ngrams import read_ngrams
+from gpuledger.models.transformer.recurrent_rules import state_space
+from gpuledger.models.transformer.residuals import (
+    AlternatingUpdates,
+    BlockResiduals,
+    GatedStreams,
+    HyperConnections,
+    Residuals,
+)
 
 
 def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
@@ -37,7 +44,12 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
     parallel = _parallel_norms(keys, family)
     side = keys.integer(family.per_layer, MAX_WIDTH, 0, low=0) if family.per_layer else 0
     norms = keys.flag(family.post_norms, True) if isinstance(family.post_norms, str) else family.post_norms
-    return _group(zip(attentions, ffns, strict=True), norms, _residuals(keys, family), parallel, side)
+    ngrams = read_ngrams(keys, count) if family.residuals == "gated" else [None] * count
+    conv = keys.integer(family.out_conv, MAX_WIDTH) if family.out_conv else 0
+    rank = keys.integer(family.norm_gate, MAX_WIDTH) if family.norm_gate else 0
+    more = {"scaled_sums": family.scaled_sums, "out_conv": conv, "norm_gate": rank}
+    residuals = _residuals(keys, family)
+    return _group(zip(attentions, ffns, ngrams, strict=True), norms, residuals, parallel, side, **more)
 
 
 def _parallel_norms(keys: ConfigKeys, family: ModelFamily) -> int:
@@ -47,9 +59,15 @@ def _parallel_norms(keys: ConfigKeys, family: ModelFamily) -> int:
     return keys.integer("num_ln_in_parallel_attn", 2, 2)  # Falcon-40B: one for each block
 
 
-def _residuals(keys: ConfigKeys, family: ModelFamily) -> HyperConnections | BlockResiduals | AlternatingUpdates | None:
-    if family.residuals == "hyper":
-        return HyperConnections(keys.integer("hc_mult", MAX_HEADS, 4))
+#: Hyper-connections of DeepSeek-V4, of Hunyuan 4, and of GLM-5.3.
+_HYPER = {"hyper": {}, "unmixed": {"mixes": False}, "averaged": {"weighted_head": False}}
+
+
+def _residuals(keys: ConfigKeys, family: ModelFamily) -> Residuals | None:
+    if family.residuals == "gated":
+        return GatedStreams(keys.integer("hc_count", MAX_HEADS, 4), keys.integer("hc_lowrank", MAX_WIDTH, 320))
+    if family.residuals in _HYPER:
+        return HyperConnections(keys.integer("hc_mult", MAX_HEADS, 4), **_HYPER[family.residuals])
     if family.residuals == "alternating":
         return AlternatingUpdates(
             keys.integer("altup_num_inputs", MAX_HEADS, low=2), keys.integer("laurel_rank", MAX_WIDTH)
@@ -59,17 +77,20 @@ def _residuals(keys: ConfigKeys, family: ModelFamily) -> HyperConnections | Bloc
 
 
 def _group(
-    layers: Iterable[tuple[Block, Block]],
+    layers: Iterable[tuple],
     post_norms: bool = False,
-    residuals: HyperConnections | BlockResiduals | AlternatingUpdates | None = None,
+    residuals: Residuals | None = None,
     parallel: int = 0,
     per_layer: int = 0,
+    **more: bool | int,
 ) -> tuple[Layers, ...]:
+    """Return *layers*, each (attention, feed-forward block) and perhaps its n-grams, by kind."""
     kinds: dict[tuple, list[int]] = {}
     for number, kind in enumerate(layers):
         kinds.setdefault(kind, []).append(number)
     return tuple(
-        Layers(tuple(numbers), *kind, post_norms, (), residuals, per_layer, parallel) for kind, numbers in kinds.items()
+        Layers(tuple(numbers), *kind[:2], post_norms, (), residuals, per_layer, parallel, *kind[2:], **more)
+        for kind, numbers in kinds.items()
     )
 
 
@@ -95,7 +116,7 @@ def _single_blocks(keys: ConfigKeys) -> list[tuple[Block, Block]]:
     keys.known |= {"residual_in_fp32", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min"}
     keys.known |= {"time_step_rank", "use_mamba_kernels", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}
     keys.known |= {"moe_shared_expert_overlap", "partial_rotary_factor", "intermediate_size", "sliding_window"}
-    makers = {"mamba": _state_space, "attention": _plain_attention, "moe": _latent_experts, "mlp": _plain_ffn}
+    makers = {"mamba": state_space, "attention": _plain_attention, "moe": _latent_experts, "mlp": _plain_ffn}
     blocks = {name: makers[name](keys) for name in dict.fromkeys(names)}
     if "moe" not in blocks:  # transformers 5 writes them all the same
         keys.known |= {"n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size"}
@@ -147,17 +168,6 @@ def _described_width(ffn: ConfigKeys, hidden: int) -> int:
     if not 1 <= width <= MAX_WIDTH:
         raise ffn.error("ffn_mult", f"{multiple:g} gives a width of {width:g}", "correct it")
     return width
-
-
-def _state_space(keys: ConfigKeys) -> StateSpace:
-    heads, head_dim = keys.integer("mamba_num_heads", MAX_HEADS), keys.integer("mamba_head_dim", MAX_WIDTH)
-    groups, state = keys.integer("n_groups", MAX_HEADS), keys.integer("ssm_state_size", MAX_WIDTH)
-    if heads % groups:
-        raise keys.error("n_groups", f"{heads} heads are not a multiple of {groups} groups", "correct one of them")
-    kinds = {"float32", "bfloat16", "float16"}
-    bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "float32") == "float32" else 16
-    conv = keys.integer("conv_kernel", MAX_WIDTH)
-    return StateSpace(heads, head_dim, groups, state, conv, keys.flag("use_conv_bias", True), bits)
 
 
 def _plain_attention(keys: ConfigKeys) -> Attention:

@@ -11,6 +11,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
 from gpuledger.models.transformer.image_sizes import Images
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.ngrams import NGrams
 from gpuledger.models.transformer.precision import BITS, Precision
 from gpuledger.models.transformer.recurrent_blocks import (
     AttentionBesideMamba,
@@ -20,7 +21,11 @@ from gpuledger.models.transformer.recurrent_blocks import (
     ShortConvolution,
     StateSpace,
 )
-from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, HyperConnections
+from gpuledger.models.transformer.residuals import (
+    AlternatingUpdates,
+    GatedStreams,
+    Residuals,
+)
 from gpuledger.models.transformer.vision import VisionTower
 
 
@@ -49,9 +54,15 @@ class Layers:
     ffn: FeedForward | Experts | Nothing
     post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)
     formats: tuple[tuple[str, str, str | None], ...] = ()
-    residuals: HyperConnections | BlockResiduals | AlternatingUpdates | None = None
+    residuals: Residuals | None = None
     per_layer: int = 0  # width of the embeddings that a layer adds after its blocks (Gemma 4's small models)
     parallel: int = 0  # norms of layers whose blocks read the same input and are added together (Falcon, Cohere)
+    ngrams: NGrams | None = None  # embeddings that the layer adds before its blocks (Qwen4-Exp)
+    #: Learned vectors scale the residual stream and the output of each block before they are added (Muse Spark).
+    scaled_sums: bool = False
+    out_conv: int = 0  # tokens that a causal convolution behind each block spans; 0: none (Inkling)
+    #: Rank of the projections that gate the output of the norms before attention and experts; 0: none (A.X-K2).
+    norm_gate: int = 0
 
     @property
     def count(self) -> int:
@@ -60,7 +71,7 @@ class Layers:
     @property
     def norms(self) -> int:
         """Norms of the residual stream in one layer."""
-        if self.parallel:
+        if self.parallel or isinstance(self.residuals, GatedStreams):
             return self.parallel
         blocks = 2 - isinstance(self.attention, Nothing) - isinstance(self.ffn, Nothing)
         return blocks * (2 if self.post_norms else 1)
@@ -74,14 +85,36 @@ class Layers:
         """Yield the matrices outside attention and feed-forward block."""
         if self.residuals:
             yield from self.residuals.linears(hidden)
+        if self.ngrams:
+            yield from self.ngrams.linears(hidden)
+        for block in self.gated_norms:
+            yield from self.norm_gate_linears(hidden, block)
         if self.per_layer:
             yield Linear("per_layer_gate_proj", "per_layer_gate_proj", self.per_layer, hidden)
             yield Linear("per_layer_proj", "per_layer_proj", hidden, self.per_layer)
 
+    @property
+    def gated_norms(self) -> tuple[str, ...]:
+        """Blocks whose norm is gated."""
+        blocks = ("attention", "ffn") if isinstance(self.ffn, Experts) else ("attention",)
+        return blocks if self.norm_gate else ()
+
+    def norm_gate_linears(self, hidden: int, block: str) -> list[Linear]:
+        return [
+            Linear("norm_gate_proj", f"{block}_gate_down", self.norm_gate, hidden),
+            Linear("norm_gate_up_proj", f"{block}_gate_up", hidden, self.norm_gate),
+        ]
+
+    def side_state_bytes(self, hidden: int) -> int:
+        """Return the bytes that one request keeps in one layer beside those of attention."""
+        convolved = 2 * 2 * hidden * max(self.out_conv - 1, 0)
+        return convolved + (self.ngrams.state_bytes(hidden) if self.ngrams else 0)
+
     def vectors(self, hidden: int) -> int:
         """Return the parameters of one layer outside matrices, but those of the norms of the residual stream."""
         own = self.residuals.vectors(hidden) if self.residuals else 0
-        side = hidden if self.per_layer else 0
+        side = (hidden if self.per_layer else 0) + (self.ngrams.vectors(hidden) if self.ngrams else 0)
+        side += 2 * hidden * (self.scaled_sums + self.out_conv)
         return own + self.attention.vectors(hidden) + self.ffn.vectors(hidden) + side
 
 
@@ -100,6 +133,7 @@ class Model:
     positions: int = 0  # number of learned position embeddings; 0: none
     max_positions: int | None = None  # the longest context that the model supports
     scaled_embedding: bool = False  # the embedding is multiplied by a constant (Gemma)
+    embedding_norm: bool = False  # the embedding is normalised (Inkling, BLOOM)
     logit_softcap: bool = False  # logits are capped by a tanh (Gemma)
     #: Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
     precision: Precision = field(default_factory=Precision)
@@ -130,11 +164,11 @@ class Model:
         elif isinstance(attention, Attention):
             attention = replace(attention, own_keys=True)
         residuals = None if isinstance(last.residuals, AlternatingUpdates) else last.residuals
-        layer = replace(last, numbers=(0,), attention=attention, per_layer=0, residuals=residuals)
+        layer = replace(last, numbers=(0,), attention=attention, per_layer=0, residuals=residuals, ngrams=None)
         return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True, vision=None)
 
     @property
-    def residuals(self) -> HyperConnections | BlockResiduals | AlternatingUpdates | None:
+    def residuals(self) -> Residuals | None:
         """What replaces the sum of the residual stream, if anything."""
         return self.layers[0].residuals
 
@@ -155,7 +189,8 @@ class Model:
     def final_vectors(self) -> int:
         """Parameters outside layers and matrices: the last norm; a draft layer also normalises its two inputs."""
         own = self.residuals.final_vectors(self.hidden) if self.residuals else 0
-        return self.norm_parameters * (3 if self.drafts else 1) + own + self.layers[0].per_layer
+        norms = (2 if self.drafts else self.embedding_norm) + (not isinstance(self.residuals, GatedStreams))
+        return self.norm_parameters * norms + own + self.layers[0].per_layer
 
     @property
     def lm_head(self) -> Linear:
@@ -217,13 +252,14 @@ class Model:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters used per token: all but the unused experts, with embeddings and LM head."""
+        """Parameters used per token: all but the unused experts and n-grams, with embeddings and LM head."""
         idle = sum(
             group.count * linear.parameters // linear.copies * (linear.copies - group.ffn.active)
             for group in self.layers
             if isinstance(group.ffn, Experts)
             for linear in group.ffn.expert_linears(self.hidden)
         )
+        idle += sum(group.ngrams.idle for group in self.layers if group.ngrams)
         return self.parameters - idle
 
     def weight_bytes(self, precision: Precision | None = None) -> int:
@@ -250,7 +286,9 @@ class Model:
     @property
     def state_bytes(self) -> int:
         """Bytes that one request keeps whatever its length: states of linear attention."""
-        return sum(group.count * group.attention.state_bytes for group in self.layers)
+        return sum(
+            group.count * (group.attention.state_bytes + group.side_state_bytes(self.hidden)) for group in self.layers
+        )
 
     def kv_bytes(self, context_tokens: int | np.ndarray, precision: Precision | None = None) -> np.ndarray:
         """Return the cache bytes of one request, states of linear attention included.

@@ -30,11 +30,15 @@ class Module:
 
 
 _INDEXER = {
-    **{"index_q_proj": "indexer.wq_b", "index_k_proj": "indexer.wk", "index_weights_proj": "indexer.weights_proj"}
+    **{"index_q_proj": "indexer.wq_b", "index_k_proj": "indexer.wk", "index_weights_proj": "indexer.weights_proj"},
+    "index_compress_proj": "indexer.index_kpool_compress_gate",
 }
 #: What attention is called, and its parts where they are not called as here; a space between two modules of one part.
 _ATTENTION = {
-    Attention: ("self_attn", {"out_proj": "o_proj", "attn_gate_proj": "g_proj"}),
+    Attention: (
+        "self_attn",
+        {"out_proj": "o_proj", "attn_gate_proj": "g_proj", "relative_proj": "r_proj"},
+    ),
     LatentAttention: (
         "self_attn",
         {"kv_a_proj": "kv_a_proj_with_mqa", "out_proj": "o_proj", "attn_gate_proj": "g_proj", **_INDEXER},
@@ -68,9 +72,17 @@ _ATTENTION = {
     ),
     ShortConvolution: ("conv", dict.fromkeys(("input_gate", "output_gate", "values"), "in_proj")),
 }
+_STREAMS = ("attention", "attn"), ("ffn", "mlp")
 #: Names of the other matrices.
 _OTHERS = {
     **{"attention": "hc_attn", "ffn": "hc_ffn", "altup_router": "altup.modality_router"},
+    **{f"{block}_down": f"{name}_hyper_connection.input_mix_weight_down" for block, name in _STREAMS},
+    **{f"{block}_up": f"{name}_hyper_connection.input_mix_weight_up" for block, name in _STREAMS},
+    **{f"{block}_add": f"{name}_hyper_connection.block_inject_weight" for block, name in _STREAMS},
+    **{"ngram_embedding": "ple.ple_embedding.ngram_embedding", "ngram_keys": "ple.key_proj"},
+    "ngram_values": "ple.value_proj",
+    **{"attention_gate_down": "input_layernorm.mlp.fc1", "attention_gate_up": "input_layernorm.mlp.fc2"},
+    **{"ffn_gate_down": "post_attention_layernorm.mlp.fc1", "ffn_gate_up": "post_attention_layernorm.mlp.fc2"},
     **{"predict": "altup.prediction_coefs", "correct": "altup.correction_coefs"},
     **{"laurel_down_proj": "laurel.linear_left", "laurel_up_proj": "laurel.linear_right"},
     **{"per_layer_gate_proj": "per_layer_input_gate", "per_layer_proj": "per_layer_projection"},
@@ -89,8 +101,15 @@ _GRANITE = (
 #: What architectures call otherwise, by ``model_type``: parts of names as this module writes them (``#``: an expert's
 #: number, ``@``: a feed-forward block with experts) and what to put there; ``|`` between names of which any is used.
 _CHANGES = {
-    "gpt2": "self_attn.[qkv]_proj=attn.c_attn self_attn.o_proj=attn.c_proj up_proj=c_fc down_proj=c_proj",
+    **dict.fromkeys(
+        ("gpt2", "gpt-sw3"),
+        "self_attn.[qkv]_proj=attn.c_attn self_attn.o_proj=attn.c_proj up_proj=c_fc down_proj=c_proj",
+    ),
     "phi3": "[qkv]_proj=qkv_proj",
+    "bloom": f"self_attn=self_attention {_NEOX}",
+    "mpt": "self_attn.[qkv]_proj=attn.Wqkv self_attn.o_proj=attn.out_proj mlp=ffn",
+    "codegen": "self_attn.[qkv]_proj=attn.qkv_proj self_attn.o_proj=attn.out_proj up_proj=fc_in down_proj=fc_out",
+    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2"), "mamba=mixer"),
     "phi": "o_proj=dense up_proj=fc1 down_proj=fc2",
     "falcon": f"self_attn=self_attention {_NEOX}",
     "gpt_neox": f"self_attn=attention {_NEOX}",
@@ -105,11 +124,19 @@ _CHANGES = {
         f"@=block_sparse_moe {_EXPERTS_W}",
     ),
     "kimi_linear": f"linear_attn=self_attn @=block_sparse_moe {_EXPERTS_W}",
+    "axk2": "q_b_proj=q_gate_proj",
+    "bailing_hybrid": "linear_attn.a_proj=self_attn.f_proj linear_attn=self_attn",
+    "glm5_next_text": (
+        "linear_attn.f_a_proj=self_attn.forget_gate.f_a_proj linear_attn.f_b_proj=self_attn.forget_gate.f_b_proj "
+        "linear_attn=self_attn"
+    ),
+    "muse_spark_text": "@.fc1_latent_proj=@.pre_expert_proj @.fc2_latent_proj=@.post_expert_proj",
     "qwen2_moe": _QWEN,
     **dict.fromkeys(
-        ("qwen3_5_text", "qwen3_5_moe_text"),
+        ("qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text"),
         f"linear_attn.[qkv]_proj=linear_attn.in_proj_qkv linear_attn.g_proj=linear_attn.in_proj_z "
-        f"linear_attn.a_proj=linear_attn.in_proj_a linear_attn.b_proj=linear_attn.in_proj_b {_QWEN}",
+        f"linear_attn.a_proj=linear_attn.in_proj_a linear_attn.b_proj=linear_attn.in_proj_b "
+        f"index_[qk]_proj=indexer.index_qk_proj {_QWEN}",
     ),
     "qwen3_next": (
         f"linear_attn.[qkvg]_proj=linear_attn.in_proj_qkvz linear_attn.[ab]_proj=linear_attn.in_proj_ba {_QWEN}"
@@ -125,7 +152,7 @@ _CHANGES = {
     **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), "self_attn=attention [qkv]_proj=query_key_value o_proj=dense"),
     "afmoe": "@.gate=@.router.gate",
     # Of a pair of layers, each has attention and a dense block of its own.
-    "longcat_flash": "self_attn=self_attn.0|1 mlp=mlps.0|1 @.gate=@.router.classifier",
+    "longcat_flash": "self_attn=self_attn.$ mlp=mlps.$ @.shared_experts=mlps.$ @.gate=@.router.classifier",
     "nemotron_h": "mamba=mixer self_attn=mixer mlp=mixer @=mixer",
     **dict.fromkeys(("bamba", "falcon_h1"), "mlp=feed_forward"),
     "jamba": "mlp=feed_forward @.gate=@.router @=feed_forward",
@@ -134,6 +161,8 @@ _CHANGES = {
     ),
 }
 _CHANGES["step3p7"] = _CHANGES["step3p5"]
+#: Layers here that checkpoints give one number, in place of whose parity names have a ``$``.
+_OF_A_NUMBER = {"longcat_flash": 2}
 #: Names that engines give to matrices that they join.
 _JOINED = (
     "[qkv]_proj=qkv_proj gate_proj=gate_up_proj up_proj=gate_up_proj q_a_proj=fused_qkv_a_proj_with_mqa "
@@ -142,9 +171,16 @@ _JOINED = (
 )
 #: What stands before a layer's number.
 _LAYERS = {
-    **{"gpt2": ("transformer.h.",), "falcon": ("transformer.h.",), "exaone": ("transformer.h.",)},
+    **{
+        "gpt2": ("transformer.h.",),
+        "gpt-sw3": ("transformer.h.",),
+        "falcon": ("transformer.h.",),
+        "exaone": ("transformer.h.",),
+    },
     **{"gpt_neox": ("gpt_neox.layers.",), "nemotron_h": ("backbone.layers.", "model.layers.")},
     **dict.fromkeys(("deepseek_v4", "deepseek_ref"), ("layers.", "model.layers.")),
+    **{"bloom": ("transformer.h.",), "mpt": ("transformer.blocks.",), "codegen": ("transformer.h.",)},
+    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2"), ("backbone.layers.",)),
 }
 
 
@@ -162,6 +198,11 @@ def layer_prefixes(kind: str, nested: bool) -> tuple[str, ...]:
     return (outer if nested else ()) + _LAYERS.get(kind, ("model.layers.",))
 
 
+def layers_of_a_number(kind: str) -> int:
+    """Return how many layers checkpoints of an architecture count as one."""
+    return _OF_A_NUMBER.get(kind, 1)
+
+
 def modules_of(group: Layers, kind: str, joined: bool = False) -> tuple[Module, ...]:
     """Return the modules of a layer with weights.
 
@@ -172,20 +213,25 @@ def modules_of(group: Layers, kind: str, joined: bool = False) -> tuple[Module, 
     joined : bool
         Name them as engines do that join matrices with the same input (``qkv_proj``).
     """
+    within = group.numbers[0] % layers_of_a_number(kind)
     return tuple(
-        Module(linear.kernel, linear.part, _members(names, linear.copies, kind, joined))
+        Module(linear.kernel, linear.part, _members(names, linear.copies, kind, joined, within))
         for linear, names in _named(group)
     )
 
 
 @lru_cache(maxsize=64)  # a thousand experts have the same names in every layer
-def _members(names: str, copies: int, kind: str, joined: bool) -> tuple[tuple[str, ...], ...]:
-    """Return what each module of a matrix is called: *names* of its copies, as the architecture spells them."""
+def _members(names: str, copies: int, kind: str, joined: bool, within: int) -> tuple[tuple[str, ...], ...]:
+    """Return what each module of a matrix is called: *names* of its copies, as the architecture spells them.
+
+    The layer is that *within* those that share a number (``$``).
+    """
     changes = [change.split("=") for change in f"{_CHANGES.get(kind, '')} @=mlp {_JOINED if joined else ''}".split()]
     members: list[tuple[str, ...]] = []
     for name in names.split():
         for old, new in changes:
             name = re.sub(rf"(?<!\w){old}(?!\w)", new, name)
+        name = name.replace("$", str(within))
         spelt = [".".join(parts) for parts in product(*(part.split("|") for part in name.split(".")))]
         numbers = range(copies) if "#" in name else (0,)
         members += [tuple([one.replace("#", str(number)) for one in spelt]) for number in numbers]

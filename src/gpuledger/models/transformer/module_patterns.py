@@ -1,6 +1,7 @@
 """Which weight matrices a quantised checkpoint stores in which format: its patterns, applied to names of modules."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
@@ -9,7 +10,7 @@ from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
-from gpuledger.models.transformer.module_names import Module, layer_prefixes, modules_of
+from gpuledger.models.transformer.module_names import Module, layer_prefixes, layers_of_a_number, modules_of
 from gpuledger.models.transformer.names import UNCONVERTED
 from gpuledger.models.transformer.precision import Precision, number_format
 from gpuledger.regexes import slow_regex
@@ -91,9 +92,9 @@ class ModulePattern:
             return self._compiled.search(f".{name}.") is not None
         return f".{self.text}." in f".{name}." or not self.text
 
-    def may_convert(self, module: Module) -> bool:
+    def may_convert(self, module: Module, everything: bool) -> bool:
         """Return whether the pattern is specific enough for a matrix that checkpoints leave unquantised."""
-        if module.kernel not in UNCONVERTED:
+        if module.kernel not in UNCONVERTED or everything:
             return True
         last = self.text.rpartition(".")[2]
         named = any(name.rpartition(".")[2] == last for names in module.names for name in names)
@@ -126,8 +127,8 @@ def _parsed(text: str, count: int, keys: ConfigKeys) -> tuple[ModulePattern, Seq
 class _Names:
     """The names of the modules of one kind of layers, and to which of them patterns apply."""
 
-    def __init__(self, modules: tuple[Module, ...], prefixes: tuple[str, ...]):
-        self.modules, self.prefixes = modules, prefixes
+    def __init__(self, modules: tuple[Module, ...], prefixes: tuple[str, ...], several: int = 1):
+        self.modules, self.prefixes, self.several = modules, prefixes, several
         # A pattern without digits of its own applies to all or none of the names that differ in digits alone.
         alike: dict[tuple[str, ...], list[Place]] = {}
         for i, one in enumerate(modules):
@@ -143,6 +144,7 @@ class _Names:
 
     def hits(self, pattern: ModulePattern, layer: int) -> list[Place]:
         """Return the modules of *layer* to which a pattern applies."""
+        layer //= self.several
         key = pattern, pattern.alike(layer)
         if key not in self._hits:
             kinds = self.all if pattern.by_number else self.alike
@@ -176,6 +178,7 @@ def by_module(
     precision: Precision,
     kind: str,
     nested: bool,
+    everything: bool = False,
 ) -> tuple[tuple[Layers, ...], Formats | None]:
     """Split layers where their modules are stored in different formats.
 
@@ -190,6 +193,8 @@ def by_module(
         Of the model: formats that are the same are left out.
     kind, nested : str, bool
         As for :func:`gpuledger.models.transformer.module_names.layer_prefixes`.
+    everything : bool
+        Patterns also apply to matrices that most checkpoints leave unquantised.
 
     Returns
     -------
@@ -200,7 +205,7 @@ def by_module(
     Raises
     ------
     InputError
-        A name is none of the architecture's; a pattern takes long; some experts of a layer have other formats.
+        A name is none of the architecture's; a pattern takes long.
 
     Warns
     -----
@@ -210,11 +215,12 @@ def by_module(
     patterns = list(patterns)
     if not patterns:
         return layers, None
-    prefixes, count = layer_prefixes(kind, nested), sum(group.count for group in layers)
+    prefixes, several = layer_prefixes(kind, nested), layers_of_a_number(kind)
+    count = sum(group.count for group in layers) // several
 
     @cache
     def named(kind: str, joined: bool = False) -> list[_Names]:
-        return [_Names(modules_of(group, kind, joined), prefixes) for group in layers]
+        return [_Names(modules_of(group, kind, joined), prefixes, several) for group in layers]
 
     @cache
     def meant(pattern: ModulePattern) -> list[_Names] | None:
@@ -237,7 +243,8 @@ def by_module(
             without.append(text)
             continue
         for number in numbers:
-            of_layer.setdefault(number, []).append((order, pattern, formats))
+            for own in [None] if number is None else range(several * number, several * (number + 1)):
+                of_layer.setdefault(own, []).append((order, pattern, formats))
     _report(without, keys)
     split: list[Layers] = []
     for at, group in enumerate(layers):
@@ -246,14 +253,14 @@ def by_module(
         modules = named(kind)[at].modules
         for number in group.numbers:
             own = sorted((*of_layer.get(None, ()), *of_layer.get(number, ())), key=lambda one: one[0])
-            key = tuple((pattern, pattern.alike(number), formats) for _, pattern, formats in own)
+            key = tuple((pattern, pattern.alike(number // several), formats) for _, pattern, formats in own)
             if key not in known:
                 chosen: dict[Place, Formats] = {}
                 for pattern, _, formats in key:
                     for place in meant(pattern)[at].hits(pattern, number):
-                        if pattern.may_convert(modules[place[0]]):
+                        if pattern.may_convert(modules[place[0]], everything):
                             chosen.setdefault(place, formats)
-                known[key] = _of_kernels(modules, chosen, precision, keys, number)
+                known[key] = _of_kernels(modules, chosen, precision)
             kinds.setdefault(known[key], []).append(number)
         split += [replace(group, numbers=tuple(numbers), formats=own) for own, numbers in kinds.items()]
     return tuple(sorted(split, key=lambda group: group.numbers)), head
@@ -283,21 +290,14 @@ def _report(without: list[str], keys: ConfigKeys) -> None:
 
 
 def _of_kernels(
-    modules: tuple[Module, ...], chosen: dict[Place, Formats], precision: Precision, keys: ConfigKeys, layer: int
+    modules: tuple[Module, ...], chosen: dict[Place, Formats], precision: Precision
 ) -> tuple[tuple[str, str, str | None], ...]:
     """Return :attr:`gpuledger.models.transformer.model.Layers.formats` from the formats of single modules."""
     kernels: dict[str, dict[str, Formats]] = {}
     for i, module in enumerate(modules):
         usual = precision.stated(module.kernel)
         given = [chosen.get((i, j), usual) for j in range(len(module.names))]
-        others = [j for j, one in enumerate(given) if one != given[0] and not precision.alike(one, given[0])]
-        if others:
-            few = min(others, [j for j in range(len(given)) if j not in others], key=len)
-            name = f"layers.{layer}.{module.names[few[0]][0]}"
-            problem = f"{len(few)} of {len(given)} modules such as {name} have other formats than the rest"
-            remedy = "one format for all of them is modelled: change the patterns in a copy of the file"
-            raise InputError(keys.file, f"key {keys.inside}", problem, remedy)
-        kernels.setdefault(module.kernel, {})[module.part] = given[0]
+        kernels.setdefault(module.kernel, {})[module.part] = _of_copies(given, precision)
     found: list[tuple[str, str, str | None]] = []
     for kernel, parts in sorted(kernels.items()):
         # Where parts differ, the kernel has the widest format, and the others are named beside it.
@@ -306,3 +306,11 @@ def _of_kernels(
             found.append((kernel, *widest))
         found += [(f"{kernel}.{part}", *one) for part, one in parts.items() if not precision.alike(one, widest)]
     return tuple(found)
+
+
+def _of_copies(given: list[Formats], precision: Precision) -> Formats:
+    """Return the formats of a matrix of every expert: of several a mixture, with the operands of most."""
+    if all(one == given[0] or precision.alike(one, given[0]) for one in given):
+        return given[0]
+    counted = Counter(given).most_common()
+    return " ".join(f"{count}*{weights or precision.plain}" for (weights, _), count in counted), counted[0][0][1]

@@ -13,8 +13,9 @@ from gpuledger.models.transformer.blocks import Experts
 from gpuledger.models.transformer.expert_families import WITH_EXPERTS
 from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED
 from gpuledger.models.transformer.family import ModelFamily
-from gpuledger.models.transformer.keys import MAX_WIDTH, ConfigKeys
+from gpuledger.models.transformer.keys import MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layers import read_layers
+from gpuledger.models.transformer.model import Model
 
 #: An architecture is proposed for a file of an unknown one if it knows all of its keys but so many, and none of these,
 #: which say that layers are of another kind.
@@ -24,7 +25,10 @@ _OWN = frozenset({"kv_lora_rank", "mamba_d_state"})
 
 
 def unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> InputError:
-    """Name the known architecture that reads a file with the fewest keys left over; of several, by name."""
+    """Name the known architecture that reads a file with the fewest keys left over; of several, by name.
+
+    That all keys are known does not make the layers the same, so the message says how many parameters would be counted.
+    """
     if part := NOT_MODELLED.get(str(kind).lower()):
         problem = f"{shown(kind)} is not modelled: {part}"
         return InputError(file, "key model_type", problem, "use a model of another architecture")
@@ -33,34 +37,34 @@ def unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> In
     for name, family in FAMILIES.items():
         keys = ConfigKeys(content, file, "", family.defaults, family.renamed)
         # An architecture that would take its own sizes for the file's is not near.
-        if (
-            not {"hidden_size", "num_hidden_layers", "num_attention_heads", *_OWN & family.defaults.keys()}
-            <= keys.content.keys()
-        ):
-            continue
-        if not routed and name in WITH_EXPERTS:
+        needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", *_OWN & family.defaults.keys()}
+        if not needed <= keys.content.keys() or (name in WITH_EXPERTS and not routed):
             continue
         with suppress(InputError), warnings.catch_warnings(action="ignore"):
             check_fixed(keys, family)
-            layers = read_layers(keys, family, keys.integer("hidden_size", MAX_WIDTH))
+            hidden, vocab = keys.integer("hidden_size", MAX_WIDTH), keys.integer("vocab_size", MAX_VOCAB)
+            layers = read_layers(keys, family, hidden)
             if routed and not any(isinstance(group.ffn, Experts) for group in layers):
                 continue
-            keys.known |= {"vocab_size", "tie_word_embeddings", "max_position_embeddings", "final_logit_softcapping"}
+            tied = keys.flag("tie_word_embeddings", family.tied)
+            keys.known |= {"max_position_embeddings", "final_logit_softcapping"}
             strange = sorted(unknown_keys(keys))
             if len(strange) > _STRANGE or any(_KINDS.search(key) for key in strange):
                 continue
             alike = SequenceMatcher(None, str(kind), name).ratio()
-            found.append((len(strange), -alike if alike >= 0.6 else 0, len(found), name, strange))
+            more = {"norm_bias": family.norm_bias, "embedding_norm": family.embedding_norm}
+            model = Model(name, file, hidden, vocab, layers, tied, **more)
+            found.append((len(strange), -alike if alike >= 0.6 else 0, len(found), name, strange, model.parameters))
     problem = f"unknown architecture {shown(kind)}"
     if not found:
         problem += ", and none of the known ones can read its keys"
         remedy = "use a model's complete config.json, or one of another architecture"
         return InputError(file, "key model_type", problem, remedy)
-    *_, nearest, strange = min(found)
-    unread = f" but {', '.join(strange)}" if strange else ""
-    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk,"
-    remedy += f" treat_as: {nearest} (--treat-as)"
-    return InputError(file, "key model_type", problem, remedy)
+    *_, nearest, strange, parameters = min(found)
+    ignored = f"ignores {', '.join(strange)}" if strange else "knows all of its keys"
+    count = f"{parameters / 1e9:.2f} billion" if parameters >= 1e7 else f"{parameters:,}"
+    remedy = f"{nearest} {ignored} and counts {count} parameters: only if the model has as many,"
+    return InputError(file, "key model_type", problem, f"{remedy} treat_as: {nearest} (--treat-as)")
 
 
 def check_fixed(keys: ConfigKeys, family: ModelFamily) -> None:

@@ -1,73 +1,12 @@
-"""Number formats, and which tensor uses which."""
+"""Which tensor has which number format."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Self
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
-
-#: Bits of a value. tf32 is stored in 32 bits.
-BITS = {
-    **{"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "fp8_block": 8, "int8": 8},
-    **{"int4": 4, "mxfp4": 4, "nvfp4": 4, "fp4": 4},
-}
-#: Formats in which matrix units compute.
-MATH = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
-_SUFFIX = re.compile(r"(fp8|int8|int4)_(?:g(\d{1,5})(_zero)?|block(\d{1,4}))")
-
-
-@dataclass(frozen=True)
-class Format:
-    """How the values of a weight matrix are stored."""
-
-    values: str  # format of one value, a key of :data:`BITS`
-    group: int = 0  # values along a matrix's depth that share a scale; 0: none
-    scale_bits: int = 0  # bits of a scale, including a group's zero point
-    block: int = 0  # side of the square blocks that share a scale; 0: none
-
-    @property
-    def bits(self) -> int:
-        return BITS[self.values]
-
-    def matrix_bytes(self, outputs: int, inputs: int) -> int:
-        """Return the bytes of a matrix of *outputs* × *inputs* values, scales included."""
-        bits = outputs * inputs * self.bits
-        if self.group:
-            bits += outputs * -(-inputs // self.group) * self.scale_bits
-        elif self.block:
-            bits += -(-outputs // self.block) * -(-inputs // self.block) * self.scale_bits
-        return -(-bits // 8)
-
-
-@lru_cache(maxsize=256)
-def number_format(name: str) -> Format:
-    """Return the format called *name*.
-
-    Besides those of :data:`BITS`: ``int4_g128`` and ``int8_g64`` (groups of 128 or 64 values along the depth share a
-    16-bit scale), ``int4_g128_zero`` (with a zero point of the values' width, as in AWQ and GPTQ), ``fp8_block128``
-    (blocks of 128 × 128 share a 32-bit scale, as in DeepSeek-V3). ``mxfp4`` and ``mxfp8`` have an 8-bit scale per 32
-    values (OCP Microscaling Formats 1.0), ``nvfp4`` one per 16. ``nf4`` has a 32-bit scale per 64 values, and
-    ``nf4_double`` an 8-bit one (bitsandbytes). Scales per tensor, per output channel or of 256 scales, less than 0.1 %
-    of the matrix, are not counted.
-    """
-    if name in ("mxfp4", "mxfp8"):
-        return Format("fp8" if name == "mxfp8" else name, 32, 8)
-    if name == "nvfp4":
-        return Format("nvfp4", 16, 8)
-    if name in ("nf4", "nf4_double"):
-        return Format("int4", 64, 32 if name == "nf4" else 8)
-    if isinstance(name, str) and name in BITS:
-        return Format(name)
-    match = _SUFFIX.fullmatch(name) if isinstance(name, str) else None
-    if match and int(match[2] or match[4]) > 0:
-        if match[4]:
-            return Format(match[1], block=int(match[4]), scale_bits=32)
-        return Format(match[1], int(match[2]), 16 + (BITS[match[1]] if match[3] else 0))
-    remedy = f"use one of {', '.join(BITS)}, or with scales mxfp8, int4_g128, int4_g128_zero, nf4, fp8_block128"
-    raise InputError("precision", "", f"there is no number format {name!r}", remedy)
+from gpuledger.models.transformer.number_formats import BITS, MATH, Format, number_format
 
 
 @dataclass(frozen=True)

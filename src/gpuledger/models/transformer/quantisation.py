@@ -1,8 +1,7 @@
 """The precision of a checkpoint: ``torch_dtype`` and ``quantization_config`` of its config.json."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from gpuledger.ledger.download.names import shown
@@ -11,26 +10,29 @@ from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.module_patterns import by_module
 from gpuledger.models.transformer.precision import Precision
+from gpuledger.models.transformer.scheme import MAX_GROUP, Scheme, where_groups_fit
+from gpuledger.models.transformer.weight_only_schemes import aqlm, bitnet, exl3, hqq, mlx, torchao
 
 #: Inference engines serve 32-bit checkpoints in 16 bits by default.
 SERVED = {"float32": "bf16", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16"}
-MAX_GROUP = 65_536
 #: Keys that list the modules that are not quantised.
 EXCLUDED = (
     *("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude"),
-    "llm_int8_skip_modules",
+    *("llm_int8_skip_modules", "skip_modules", "linear_weights_not_to_quantize"),
 )
 #: What makes a name of AutoRound an expression.
 _EXPRESSION = re.compile(r"[*+?^$()\[\]{}|\\]")
 
 
 def read_precision(
-    keys: ConfigKeys, outer: ConfigKeys, layers: tuple[Layers, ...], kind: str, nested: bool
+    keys: ConfigKeys, outer: ConfigKeys, layers: tuple[Layers, ...], hidden: int, kind: str, nested: bool
 ) -> tuple[Precision, tuple[Layers, ...]]:
     """Return the precision of a checkpoint, and its layers, split where they differ in the formats of their weights.
 
     Parameters
     ----------
+    hidden : int
+        Width of the residual stream.
     kind, nested : str, bool
         The architecture, and whether the file describes other parts beside the text model: for names of modules.
 
@@ -57,13 +59,16 @@ def read_precision(
     # Early files of Model Optimizer omit the method.
     by = inner.mapping("producer").get("name")
     method = inner.value("quant_method", "modelopt" if by == "modelopt" else "")
+    if method == "exl2":
+        problem = "how many bits each matrix of ExLlamaV2 has is only in its weights"
+        raise inner.error("quant_method", problem, "state the formats in a copy of the file without it")
     if not isinstance(method, str) or method not in METHODS:
         remedy = (
             "remove quantization_config from a copy of the file, and state the formats (precision: {weights: int4_g64})"
         )
         problem = f"unknown value {shown(method)} (known: {', '.join(sorted(METHODS))})"
         raise inner.error("quant_method", problem, remedy)
-    scheme = METHODS[method](inner, plain)
+    scheme = mlx(inner, layers, kind) if method == "mlx" else METHODS[method](inner, plain)
     precision = Precision(scheme.weights, plain, scheme.cache or plain, scheme.operands)
     if inner.content.get("moe_quant_algo") is not None:
         # Only experts were converted by Model Optimizer, the rest stays as it was: what it ignored is quantised too.
@@ -74,25 +79,17 @@ def read_precision(
         # Kimi-K3's weights keep these in 16 bits though its list does not name them (SGLang and vLLM load them so).
         unquantised += [(f"fc{i}_latent_proj", ("", None)) for i in (1, 2)]
     patterns = [*unquantised, *scheme.modules, *experts]
-    layers, head = by_module(layers, inner, patterns, precision, kind, nested)
+    layers, head = by_module(layers, inner, patterns, precision, kind, nested, bool(scheme.all_kernels))
+    if scheme.whole_groups:
+        precision, layers = where_groups_fit(precision, layers, hidden)
     if method in ("awq", "gptq") and inner.flag("lm_head"):
         head = head or (scheme.weights, None)
     return (precision.with_formats([("lm_head", *head)]) if head and head[0] else precision), layers
 
 
-@dataclass(frozen=True)
-class _Scheme:
-    """Formats of weights, operands and cache (None: unquantised), and of single modules, (weights, operands)."""
-
-    weights: str | Mapping[str, str]
-    operands: str | None = None
-    cache: str | None = None
-    modules: tuple[tuple[str, tuple[str, str | None]], ...] = ()
-
-
-def _fp8(keys: ConfigKeys, plain: str) -> _Scheme:
+def _fp8(keys: ConfigKeys, plain: str) -> Scheme:
     block = keys.value("weight_block_size", None)
-    return _Scheme("fp8" if block is None else _block_format(keys, block), "fp8")
+    return Scheme("fp8" if block is None else _block_format(keys, block), "fp8")
 
 
 def _block_format(keys: ConfigKeys, block: Any) -> str:
@@ -102,7 +99,7 @@ def _block_format(keys: ConfigKeys, block: Any) -> str:
     return f"fp8_block{side}"
 
 
-def _integers(keys: ConfigKeys, plain: str) -> _Scheme:
+def _integers(keys: ConfigKeys, plain: str) -> Scheme:
     """4- and 8-bit integers with a scale per group; the arithmetic is in the format of the activations (AWQ, GPTQ)."""
     base = _integer_format(keys)
     modules = []
@@ -110,10 +107,10 @@ def _integers(keys: ConfigKeys, plain: str) -> _Scheme:
     for name in (dynamic := keys.inner("dynamic")).content:
         own = "" if name.startswith("-:") else _integer_format(dynamic.inner(name), keys)
         modules.append(("re:" + name.removeprefix("-:").removeprefix("+:"), (own, None)))
-    return _Scheme(base, modules=tuple(modules))
+    return Scheme(base, modules=tuple(modules))
 
 
-def _auto_round(keys: ConfigKeys, plain: str) -> _Scheme:
+def _auto_round(keys: ConfigKeys, plain: str) -> Scheme:
     """AutoRound: integers as GPTQ and AWQ pack them; single modules are stored in other widths or not quantised."""
     keys.choice("data_type", {"int"}, "int")
     keys.fixed("act_bits", 16, "quantised activations")
@@ -125,7 +122,7 @@ def _auto_round(keys: ConfigKeys, plain: str) -> _Scheme:
         search = f"re:{'' if name.startswith(('.*', '^')) else '.*'}{name}"
         modules.append((search if _EXPRESSION.search(name) else name, (own, None)))
     modules.sort(key=lambda module: module[0].startswith("re:"))
-    return _Scheme(_integer_format(keys), modules=tuple(modules))
+    return Scheme(_integer_format(keys), modules=tuple(modules))
 
 
 def _integer_format(keys: ConfigKeys, usual: ConfigKeys | None = None) -> str:
@@ -139,12 +136,12 @@ def _integer_format(keys: ConfigKeys, usual: ConfigKeys | None = None) -> str:
     return f"int{bits}_g{group}{zero}" if group > 0 else f"int{bits}"
 
 
-def _mxfp4(keys: ConfigKeys, plain: str) -> _Scheme:
+def _mxfp4(keys: ConfigKeys, plain: str) -> Scheme:
     experts = ("expert_gate_up_proj", "expert_up_proj", "expert_down_proj")
-    return _Scheme({"*": plain, **dict.fromkeys(experts, "mxfp4")})
+    return Scheme({"*": plain, **dict.fromkeys(experts, "mxfp4")})
 
 
-def _compressed(keys: ConfigKeys, plain: str) -> _Scheme:
+def _compressed(keys: ConfigKeys, plain: str) -> Scheme:
     """Groups of modules with a scheme each; one group may be that of all linear layers."""
     keys.inner("sparsity_config").fixed("format", "dense", "weights without their zeros")
     everywhere: set[tuple[str, str | None]] = set()
@@ -162,7 +159,7 @@ def _compressed(keys: ConfigKeys, plain: str) -> _Scheme:
     if scheme and (scheme.get("num_bits"), scheme.get("type")) != (8, "float"):
         raise keys.error("kv_cache_scheme", shown(scheme), "only 8-bit floats are modelled")
     weights, operands = next(iter(everywhere), (plain, None))
-    return _Scheme(weights, operands, "fp8" if scheme else None, tuple(modules))
+    return Scheme(weights, operands, "fp8" if scheme else None, tuple(modules))
 
 
 def _weight_format(weights: ConfigKeys, plain: str) -> str:
@@ -205,14 +202,14 @@ MODELOPT = {
 }
 
 
-def _modelopt(keys: ConfigKeys, plain: str) -> _Scheme:
+def _modelopt(keys: ConfigKeys, plain: str) -> Scheme:
     algorithm = keys.value("quant_algo", None)
     if algorithm is None and keys.content.get("config_groups"):
         return _compressed(keys, plain)
     keys.choice("quant_algo", {*MODELOPT, "MIXED_PRECISION"}, "")
     cache = "fp8" if keys.value("kv_cache_quant_algo", None) or keys.value("kv_cache_scheme", None) else None
     if algorithm != "MIXED_PRECISION":
-        return _Scheme(*MODELOPT[algorithm], cache)
+        return Scheme(*MODELOPT[algorithm], cache)
     listed = keys.inner("quantized_layers")
     modules = []
     for name in listed.content:
@@ -220,15 +217,15 @@ def _modelopt(keys: ConfigKeys, plain: str) -> _Scheme:
         modules.append((name, MODELOPT[one.choice("quant_algo", MODELOPT, "")]))
     if not modules:
         raise keys.error("quantized_layers", "it is missing or empty", "use a complete hf_quant_config.json")
-    return _Scheme(plain, None, cache, tuple(modules))
+    return Scheme(plain, None, cache, tuple(modules))
 
 
-def _bitsandbytes(keys: ConfigKeys, plain: str) -> _Scheme:
+def _bitsandbytes(keys: ConfigKeys, plain: str) -> Scheme:
     """Values of 4 bits are looked up, and multiplied in the format of the activations; of 8, as integers."""
     if keys.flag("load_in_8bit"):
-        return _Scheme("int8", "int8")
+        return Scheme("int8", "int8")
     keys.fixed("load_in_4bit", True, "neither 4 nor 8 bits")
-    return _Scheme("nf4_double" if keys.flag("bnb_4bit_use_double_quant") else "nf4")
+    return Scheme("nf4_double" if keys.flag("bnb_4bit_use_double_quant") else "nf4")
 
 
 #: By what AMD's Quark calls them; ``uint4`` has zero points.
@@ -238,12 +235,12 @@ _QUARK = {
 }
 
 
-def _quark(keys: ConfigKeys, plain: str) -> _Scheme:
+def _quark(keys: ConfigKeys, plain: str) -> Scheme:
     """AMD's Quark: one scheme for all linear layers, and others by names with stars."""
     listed = keys.inner("layer_quant_config")
     modules = [(name, _quark_formats(listed.inner(name), "")) for name in listed.content]
     cache = "fp8" if keys.mapping("kv_cache_quant_config") else None
-    return _Scheme(*_quark_formats(keys.inner("global_quant_config"), plain), cache, tuple(modules))
+    return Scheme(*_quark_formats(keys.inner("global_quant_config"), plain), cache, tuple(modules))
 
 
 def _quark_formats(keys: ConfigKeys, plain: str) -> tuple[str, str | None]:
@@ -263,7 +260,7 @@ def _quark_formats(keys: ConfigKeys, plain: str) -> tuple[str, str | None]:
 
 METHODS: dict[str, Callable] = {
     "fp8": _fp8,
-    "fbgemm_fp8": lambda keys, plain: _Scheme("fp8", "fp8"),
+    "fbgemm_fp8": lambda keys, plain: Scheme("fp8", "fp8"),
     "awq": _integers,
     "gptq": _integers,
     **dict.fromkeys(("auto-round", "intel/auto-round"), _auto_round),
@@ -272,4 +269,5 @@ METHODS: dict[str, Callable] = {
     "modelopt": _modelopt,
     "bitsandbytes": _bitsandbytes,
     "quark": _quark,
+    **{"torchao": torchao, "hqq": hqq, "aqlm": aqlm, "exl3": exl3, "bitnet": bitnet, "mlx": mlx},
 }

@@ -31,7 +31,7 @@ def add_delta(rows: KernelList, attention: DeltaAttention, by_kernel: dict[str, 
     mixed, heads = attention.mixed // tensor, attention.value_heads // tensor
     key_dim, value_dim = attention.key_dim, attention.value_dim
     width, decays = heads * value_dim, attention.decay_width // tensor
-    _convolution(rows, "delta_conv", mixed, attention.conv, attention.conv, heads, decays)
+    add_convolution(rows, "delta_conv", mixed, attention.conv, attention.conv, heads, decays)
     matrix = width * key_dim
     _recurrence(
         rows,
@@ -99,7 +99,7 @@ def add_state_space(rows: KernelList, attention: StateSpace, by_kernel: dict[str
     mixed = width + 2 * groups * attention.state
     if attention.scaled:
         rows.per_token("ssm_scale", width + mixed + heads, width + mixed + heads, width + mixed + heads)
-    _convolution(rows, "ssm_conv", mixed, attention.conv, attention.conv + attention.conv_bias, heads, heads)
+    add_convolution(rows, "ssm_conv", mixed, attention.conv, attention.conv + attention.conv_bias, heads, heads)
     matrix = width * attention.state
     _recurrence(
         rows,
@@ -123,11 +123,12 @@ def add_selective_scan(rows: KernelList, attention: SelectiveScan, by_kernel: di
     work, tokens, value = rows.work, rows.work.tokens, rows.value_bytes
     width, state, rank = attention.width // rows.parallel.tensor, attention.state, attention.step_rank
     rows.gemms(by_kernel["ssm_in_proj"], tokens)
-    _convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.conv_bias, 1, 1, drafts=False)
+    add_convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.conv_bias, 1, 1, drafts=False)
     rows.gemms(by_kernel["ssm_x_proj"], tokens)
     rows.all_reduce(rank + 2 * state)
-    for part, reader in ((rank, "ssm_step_proj"), (state, ""), (state, "")):
-        rows.norm("ssm_norm", part, reader)
+    if attention.norm:
+        for part, reader in ((rank, "ssm_step_proj"), (state, ""), (state, "")):
+            rows.norm("ssm_norm", part, reader, None if attention.norm == "weighted" else 0)
     rows.gemms(by_kernel["ssm_step_proj"], tokens)
     # Decays in 32 bits, and a skip per channel.
     weight = 4 * width * state + rows.plain_bytes(width)
@@ -151,11 +152,11 @@ def add_short_convolution(rows: KernelList, attention: ShortConvolution, by_kern
     width = attention.width // rows.parallel.tensor
     rows.gemms(by_kernel["ssm_in_proj"], rows.work.tokens)
     rows.per_token("attn_gate", width, 2 * width, width)
-    _convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.bias, 1, 1)
+    add_convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.bias, 1, 1)
     add_gate(rows, width, width)
 
 
-def _convolution(
+def add_convolution(
     rows: KernelList, kernel: str, width: int, span: int, weights: int, heads: int, decays: int, drafts: bool = True
 ) -> None:
     """Add a causal convolution over *span* tokens of *width* channels with *weights* parameters each.

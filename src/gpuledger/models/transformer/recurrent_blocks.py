@@ -20,6 +20,7 @@ class DeltaAttention(Block):
     #: Rank of the projection that gives a decay per key channel (Kimi Delta Attention); 0: a decay per value head.
     decay_rank: int = 0
     gate_rank: int = 0  # rank of the projection that gives the output's gate; 0: full rank
+    channel_decays: bool = False  # a decay per key channel, projected at full rank (Ling 3)
 
     @property
     def heads(self) -> int:
@@ -33,7 +34,7 @@ class DeltaAttention(Block):
     @property
     def decay_width(self) -> int:
         """Decays of a token."""
-        return self.key_heads * self.key_dim if self.decay_rank else self.value_heads
+        return self.key_heads * self.key_dim if self.decay_rank or self.channel_decays else self.value_heads
 
     @property
     def state_bytes(self) -> int:
@@ -47,7 +48,9 @@ class DeltaAttention(Block):
         yield Linear("delta_in_proj", "delta_in_proj", keys, hidden, False, "columns", self.key_heads)
         for part in ("values", "gate") if not self.gate_rank else ("values",):
             yield Linear("delta_in_proj", part, width, hidden, False, "columns", self.value_heads)
-        for part in ("beta",) if self.decay_rank else ("decay", "beta"):
+        if self.channel_decays:
+            yield Linear("delta_in_proj", "decay", self.decay_width, hidden, False, "columns", self.key_heads)
+        for part in ("beta",) if self.decay_rank or self.channel_decays else ("decay", "beta"):
             yield Linear("delta_gates_proj", part, self.value_heads, hidden, False, "columns", self.value_heads)
         low_rank = {"decay": (self.decay_rank, self.decay_width), "gate": (self.gate_rank, width)}
         for part, (rank, outputs) in low_rank.items():
@@ -130,7 +133,7 @@ class StateSpace(Block):
 
 @dataclass(frozen=True)
 class SelectiveScan(Block):
-    """A Mamba-1 layer (Jamba): every channel has a state of its own, and a step of its own width."""
+    """A Mamba-1 layer (Mamba, Jamba): every channel has a state of its own, and a step of its own width."""
 
     width: int  # channels
     state: int  # width of a channel's state
@@ -138,6 +141,9 @@ class SelectiveScan(Block):
     conv: int  # tokens that the causal convolution spans; it has a bias if *conv_bias*
     conv_bias: bool = True
     state_bits: int = 16  # bits of a value of the state: that of the activations, as in vLLM
+    #: What the step, the input and the output follow from is normalised: ``weighted`` (Jamba), ``unweighted``
+    #: (Falcon-Mamba), or empty (Mamba).
+    norm: str = "weighted"
 
     @property
     def heads(self) -> int:
@@ -158,9 +164,9 @@ class SelectiveScan(Block):
         yield Linear("out_proj", "out_proj", hidden, self.width, False, "rows", self.width)
 
     def vectors(self, hidden: int) -> int:
-        # The convolution; per channel decays and a skip; norms of what the step, the input and the output follow from.
+        # The convolution; per channel decays and a skip; norms.
         own = self.width * (self.conv + self.conv_bias + self.state + 1)
-        return own + self.step_rank + 2 * self.state
+        return own + (self.norm == "weighted") * (self.step_rank + 2 * self.state)
 
 
 @dataclass(frozen=True)

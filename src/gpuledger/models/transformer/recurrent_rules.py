@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuledger.models.transformer.attention_rules import Windows, grouped_attention
-from gpuledger.models.transformer.blocks import Attention, Block
+from gpuledger.models.transformer.blocks import Attention, Block, Indexer
 from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
-from gpuledger.models.transformer.latent_rules import latent_attention
+from gpuledger.models.transformer.latent_rules import latent_attention, read_indexer
 from gpuledger.models.transformer.recurrent_blocks import (
     AttentionBesideMamba,
     DeltaAttention,
@@ -36,6 +37,22 @@ def with_delta(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
     return [delta if kind == "linear_attention" else full for kind in types]
 
 
+def qwen4_exp(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """As Qwen3.5, with full attention to the blocks of tokens that an indexer selects by their mean (Qwen4-Exp)."""
+    names = {"indexed_attention": "full_attention"}
+    if types := keys.strings("layer_types"):
+        keys.content["layer_types"] = [names.get(kind, kind) for kind in types]
+    keys.fixed("indexer_kv_heads", 1, "an indexer with several keys")
+    keys.known.add("number_of_conv_states")
+    block, selected = keys.integer("indexer_compress_ratio", MAX_WIDTH), keys.integer("indexer_budget", MAX_POSITIONS)
+    if selected % block:
+        raise keys.error("indexer_budget", f"{selected} is not a multiple of {block}", "correct one of them")
+    heads, dim = keys.integer("indexer_n_heads", MAX_HEADS), keys.integer("indexer_head_dim", MAX_WIDTH)
+    indexer = Indexer(heads, dim, selected, block=block, pool="mean")
+    found = with_delta(keys, family, hidden, windows)
+    return [replace(one, indexer=indexer) if isinstance(one, Attention) else one for one in found]
+
+
 def _delta(keys: ConfigKeys) -> DeltaAttention:
     key_heads, value_heads = (keys.integer(f"linear_num_{part}_heads", MAX_HEADS) for part in ("key", "value"))
     key_dim, value_dim = (keys.integer(f"linear_{part}_head_dim", MAX_WIDTH) for part in ("key", "value"))
@@ -44,7 +61,8 @@ def _delta(keys: ConfigKeys) -> DeltaAttention:
         raise keys.error("linear_num_value_heads", problem, "correct one of them")
     # Multi-token prediction is left out.
     keys.known |= {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}
-    keys.fixed("output_gate_type", "swish", "another gate")
+    if keys.value("output_gate_type", None) is not None:
+        keys.choice("output_gate_type", {"swish", "silu", "sigmoid"}, "swish")
     conv = keys.integer("linear_conv_kernel_dim", MAX_WIDTH)
     bits = 32 if keys.choice("mamba_ssm_dtype", {"float32", "bfloat16", "float16"}, "float32") == "float32" else 16
     return DeltaAttention(key_heads, key_dim, value_heads, value_dim, conv, bits)
@@ -73,7 +91,7 @@ def kimi_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Win
     if flat:
         settings = _flat_delta(keys)
     rope = not keys.flag("mla_use_nope", flat)
-    full = replace(latent_attention(keys, family), rope=rope, gate=keys.flag("mla_use_output_gate"))
+    full = replace(latent_attention(keys, family), rope=rope, gate="value" * keys.flag("mla_use_output_gate"))
     listed = {}
     for key in ("kda_layers", "full_attn_layers"):
         numbers = settings.value(key)
@@ -88,6 +106,55 @@ def kimi_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Win
     gate_rank = 0 if settings.flag("use_full_rank_gate") else dim
     delta = DeltaAttention(heads, dim, heads, dim, conv, decay_rank=dim, gate_rank=gate_rank)
     return [delta if i + 1 in linear else full for i in range(layers)]
+
+
+def bailing_hybrid(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Kimi Delta Attention, and in the last layer of a group latent attention with a gate per head (Ling 3)."""
+    layers, group, types = len(windows), keys.integer("layer_group_size", MAX_LAYERS), keys.strings("layer_types")
+    expected = [("linear" if (i + 1) % group else "full") + "_attention" for i in range(layers)]
+    if types and types != expected:
+        raise keys.error("layer_types", f"differs from layer_group_size {group}", "correct one of them")
+    full = replace(latent_attention(keys, family), gate="head")
+    # transformers 5 writes the part of a head that is rotated as head_dim.
+    dim = keys.integer("linear_head_dim", MAX_WIDTH, None) or keys.integer("head_dim", MAX_WIDTH)
+    conv = keys.integer("short_conv_kernel_size", MAX_WIDTH)
+    keys.fixed("linear_num_heads", full.heads, "differs from num_attention_heads")
+    keys.fixed("linear_conv_kernel_dim", conv, "differs from short_conv_kernel_size")
+    keys.known |= {"kda_safe_gate", "kda_lower_bound"}
+    delta = DeltaAttention(full.heads, dim, full.heads, dim, conv, channel_decays=True)
+    return [delta if kind == "linear_attention" else full for kind in expected]
+
+
+def glm5_next(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Kimi Delta Attention in the layers that are listed, sparse latent attention in the others (GLM-5.3)."""
+    layers, types = len(windows), keys.strings("layer_types")
+    types = types or [("linear" if (i + 1) % 4 else "indexed") + "_attention" for i in range(layers)]
+    types = ["indexed_attention" if kind == "full_attention" else kind for kind in types]
+    if set(types) - {"linear_attention", "indexed_attention"} or len(types) != layers:
+        problem = f"not linear_attention or indexed_attention for each of {layers} layers"
+        raise keys.error("layer_types", problem, "correct it")
+    block = keys.integer("index_kpool", MAX_POSITIONS, 16)
+    indexer = replace(read_indexer(keys), block=block, pool="weighted")
+    owners = keys.strings("indexer_types") or ["full"] * layers
+    if len(owners) != layers or set(owners) - {"full", "shared"}:
+        raise keys.error("indexer_types", f"not full or shared for each of {layers} layers", "correct it")
+    if not keys.content.get("indexer_types"):
+        keys.fixed("index_topk_freq", 1, "layers share an indexer, but indexer_types does not say which")
+    keys.known |= {"index_topk_freq", "index_topk_pattern", "index_skip_topk_offset", "index_kpool_always_select_tail"}
+    keys.known |= {"hc_eps", "hc_sinkhorn_iters", "linear_lower_bound"}
+    sparse, settings = latent_attention(keys, family), keys.inner("linear_attn_config")
+    heads = settings.integer("num_heads", MAX_HEADS, None) or keys.integer("linear_num_heads", MAX_HEADS)
+    dim = settings.integer("head_dim", MAX_WIDTH, None) or keys.integer("linear_head_dim", MAX_WIDTH)
+    conv = settings.integer("short_conv_kernel_size", MAX_WIDTH, None)
+    conv = conv or keys.integer("linear_conv_kernel_dim", MAX_WIDTH)
+    delta = DeltaAttention(heads, dim, heads, dim, conv, decay_rank=dim, gate_rank=dim)
+    found = [
+        delta if kind == "linear_attention" else replace(sparse, indexer=replace(indexer, own=owner == "full"))
+        for kind, owner in zip(types, owners, strict=True)
+    ]
+    if "shared" in owners and not next(one.indexer.own for one in found if one is not delta):
+        raise keys.error("indexer_types", "the first layer with sparse attention has no indexer", "correct it")
+    return found
 
 
 #: Granite's names of layers, and those of transformers 5.
@@ -145,6 +212,46 @@ def _mamba(keys: ConfigKeys, hidden: int) -> StateSpace:
     kinds = {"float32", "bfloat16", "float16"}
     bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "bfloat16") == "float32" else 16
     return StateSpace(heads, dim, groups, state, conv, bias, bits)
+
+
+def state_space(keys: ConfigKeys) -> StateSpace:
+    heads, head_dim = keys.integer("mamba_num_heads", MAX_HEADS), keys.integer("mamba_head_dim", MAX_WIDTH)
+    groups, state = keys.integer("n_groups", MAX_HEADS), keys.integer("ssm_state_size", MAX_WIDTH)
+    if heads % groups:
+        raise keys.error("n_groups", f"{heads} heads are not a multiple of {groups} groups", "correct one of them")
+    kinds = {"float32", "bfloat16", "float16"}
+    bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "float32") == "float32" else 16
+    conv = keys.integer("conv_kernel", MAX_WIDTH)
+    return StateSpace(heads, head_dim, groups, state, conv, keys.flag("use_conv_bias", True), bits)
+
+
+#: What changes no kernel of Mamba: how weights begin, a step's limits, which implementation runs.
+_OF_MAMBA = frozenset(
+    {"expand", "rescale_prenorm_residual", "residual_in_fp32", "time_step_rank", "use_mambapy", "use_associative_scan"}
+    | {"time_step_scale", "time_step_min", "time_step_max", "time_step_floor", "time_step_init_scheme"}
+    | {"time_step_limit", "chunk_size", "mixer_rms_eps", "intermediate_size"}
+)
+
+
+def mamba(norm: str) -> Callable[..., list[Block]]:
+    """Every layer is one of Mamba-1, with or without norms inside."""
+
+    def attentions(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+        keys.known |= _OF_MAMBA
+        width = keys.integer("intermediate_size", MAX_WIDTH, None) or keys.integer("expand", MAX_HEADS, 2) * hidden
+        given = keys.content.get("time_step_rank", "auto")
+        rank = -(-hidden // 16) if given == "auto" else keys.integer("time_step_rank", MAX_WIDTH)
+        conv, bias = keys.integer("conv_kernel", MAX_WIDTH), keys.flag("use_conv_bias", True)
+        scan = SelectiveScan(width, keys.integer("state_size", MAX_WIDTH), rank, conv, bias, norm=norm)
+        return [scan] * len(windows)
+
+    return attentions
+
+
+def mamba2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Every layer is one of Mamba-2."""
+    keys.known |= _OF_MAMBA
+    return [state_space(keys)] * len(windows)
 
 
 def falcon_h1(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

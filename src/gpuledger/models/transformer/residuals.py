@@ -1,4 +1,4 @@
-"""What replaces the sum of the residual stream: hyper-connections, attention to blocks, alternating updates."""
+"""What replaces the sum of the residual stream: hyper-connections, gates, attention to blocks, alternating updates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,33 +11,77 @@ class HyperConnections:
     """Several residual streams, which each block reads as one and adds to, with weights computed per token (mHC).
 
     Before a block, a projection of all streams gives the weights with which they are summed, with which the output is
-    added to each, and of a matrix that mixes them. The head sums them a last time.
+    added to each, and of a matrix that mixes them, if they are mixed. The head sums them a last time.
     """
 
     streams: int
+    mixes: bool = True  # not in Hunyuan 4
+    weighted_head: bool = True  # a projection gives the weights of the last sum, too; else it is a mean (GLM-5.3)
 
     @property
     def width(self) -> int:
         """Weights per token and block: of the input, of the output, and of the mixing matrix."""
-        return (2 + self.streams) * self.streams
+        return (2 + self.mixes * self.streams) * self.streams
 
     def linears(self, hidden: int) -> Iterator[Linear]:
         for block in ("attention", "ffn"):
             yield Linear("hyper_proj", block, self.width, self.streams * hidden)
 
     def vectors(self, hidden: int) -> int:
-        # A bias per weight, and a scale for each of the three kinds of weights.
-        return 2 * (self.width + 3)
+        # A bias per weight, and a scale for each kind of weights.
+        return 2 * (self.width + 2 + self.mixes)
 
     def final_linears(self, hidden: int) -> list[Linear]:
-        return [Linear("hyper_proj", "head", self.streams, self.streams * hidden)]
+        return [Linear("hyper_proj", "head", self.streams, self.streams * hidden)] if self.weighted_head else []
 
     def sent(self, layers: int) -> int:
         """Return the streams that a pipeline stage passes on after so many *layers*."""
         return self.streams
 
     def final_vectors(self, hidden: int) -> int:
-        return self.streams + 1
+        return self.weighted_head * (self.streams + 1)
+
+
+@dataclass(frozen=True)
+class GatedStreams:
+    """Several residual streams, which each block reads as one: their mean, after a norm, with a gate per value.
+
+    Two projections of low rank give the gates, a third one the weights with which the output is added to each stream
+    (Qwen4-Exp). The head reads them likewise. Their norm stands for that in front of the block.
+    """
+
+    streams: int
+    rank: int
+
+    @property
+    def width(self) -> int:
+        """Weights per token and block with which the output is added."""
+        return self.streams
+
+    def block_linears(self, hidden: int, block: str) -> list[Linear]:
+        wide = self.streams * hidden
+        return [
+            Linear("hyper_proj", f"{block}_down", self.rank, wide),
+            *([] if block == "head" else [Linear("hyper_proj", f"{block}_add", self.streams, wide)]),
+            Linear("hyper_up_proj", f"{block}_up", wide, self.rank),
+        ]
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        for block in ("attention", "ffn"):
+            yield from self.block_linears(hidden, block)
+
+    def vectors(self, hidden: int) -> int:
+        return 2 * self.streams * hidden
+
+    def final_linears(self, hidden: int) -> list[Linear]:
+        return self.block_linears(hidden, "head")
+
+    def sent(self, layers: int) -> int:
+        """Return the streams that a pipeline stage passes on after so many *layers*."""
+        return self.streams
+
+    def final_vectors(self, hidden: int) -> int:
+        return self.streams * hidden
 
 
 @dataclass(frozen=True)
@@ -105,3 +149,6 @@ class AlternatingUpdates:
 
     def final_vectors(self, hidden: int) -> int:
         return 0
+
+
+Residuals = HyperConnections | GatedStreams | BlockResiduals | AlternatingUpdates

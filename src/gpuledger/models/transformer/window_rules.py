@@ -105,6 +105,33 @@ def of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
     return [chunk if value else None for value in local]
 
 
+def of_inkling(keys: ConfigKeys, layers: int) -> list[int | None]:
+    """Windows in the layers that ``layer_types`` or ``local_layer_ids`` list; without them, but in every sixth."""
+    size, types = keys.integer("sliding_window", MAX_POSITIONS), keys.strings("layer_types")
+    local = keys.value("local_layer_ids", None)
+    if local is not None and not isinstance(local, list):
+        raise keys.error("local_layer_ids", "not a list of layer numbers", "correct it")
+    if types and (set(types) - {"hybrid", "hybrid_sliding"} or len(types) != layers):
+        raise keys.error("layer_types", f"not hybrid or hybrid_sliding for each of {layers} layers", "correct it")
+    slides = [(i + 1) % 6 != 0 if local is None else i in local for i in range(layers)]
+    slides = [kind == "hybrid_sliding" for kind in types] if types else slides
+    return [size if one else None for one in slides]
+
+
+def of_gpt_neo(keys: ConfigKeys, layers: int) -> list[int | None]:
+    """Windows in the layers that ``attention_layers`` calls local; without it, by repeated patterns."""
+    size, listed = keys.integer("window_size", MAX_POSITIONS, 256), keys.value("attention_layers", None)
+    if listed is None:
+        described = keys.value("attention_types", None) or [[["global", "local"], layers // 2]]
+        try:
+            listed = [kind for kinds, times in described for kind in list(kinds) * min(int(times), MAX_LAYERS)]
+        except (TypeError, ValueError):
+            listed = None
+    if not isinstance(listed, list) or len(listed) != layers or any(one not in ("global", "local") for one in listed):
+        raise keys.error("attention_types", f"not global or local for each of {layers} layers", "correct it")
+    return [size if one == "local" else None for one in listed]
+
+
 def of_mimo_v2(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows in the layers that ``hybrid_layer_pattern`` marks, or ``layer_types``."""
     size = keys.integer("sliding_window", MAX_POSITIONS)

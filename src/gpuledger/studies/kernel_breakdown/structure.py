@@ -70,6 +70,9 @@ def _of_layers(model: Model, group: Layers, precision: Precision) -> list[tuple]
         if name == "attention":
             cache = group.count * int(block.cache_bytes(np.int64(block.period), BITS[formats.cache])) // block.period
         add(name, _describe(block), block.linears(model.hidden), cache)
+    if group.ngrams:
+        words = f"n-grams: {group.ngrams.heads} rows of {group.ngrams.head_dim} per token of {group.ngrams.rows:,}"
+        add("n-gram embedding", words, group.ngrams.linears(model.hidden))
     if group.per_layer:
         add("per-layer embedding", f"{group.per_layer} wide, gated", list(group.linears(model.hidden))[-2:])
     return rows
