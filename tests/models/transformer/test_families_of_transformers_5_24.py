@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from hostile_values import check_hostile_values
 from own_cases import refused
 from transformer_counts import check_counts, check_products, sizes
 
@@ -72,6 +73,25 @@ CODESTRAL = {"model_type": "mamba2", "hidden_size": 4096, "num_hidden_layers": 6
 CODESTRAL |= {"num_heads": 128, "head_dim": 64, "expand": 2, "conv_kernel": 4, "vocab_size": 32768, "chunk_size": 256}
 CODESTRAL |= {"use_conv_bias": True, "tie_word_embeddings": False}
 GPT = {"n_positions": 2048, "n_inner": None, "activation_function": "gelu_new"}
+DOTS3 = {
+    **sizes("dots3_note_text", 5120, 46, 128, 128, 13824, 152064, q_lora_rank=1024, **LATENT),
+    **{**INDEXED, "index_n_heads": 64, "moe_intermediate_size": 1536, "n_routed_experts": 256, "n_group": 1},
+    **{"num_experts_per_tok": 8, "n_shared_experts": 1, "mlp_layer_types": ["dense"] + ["sparse"] * 45},
+    **{"sliding_window_size": 512, "swa_num_attention_heads": 64, "swa_kv_lora_rank": 1024},
+    **{"swa_qk_nope_head_dim": 192, "swa_head_dim": 256, "swa_rope_theta": 5e4},
+}
+BEAM = {
+    **sizes("beam", 5120, 52, 48, 8, 20480, 151936, head_dim=128, sliding_window=512, n_group=8, topk_group=4),
+    **{"num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2560, "final_logit_softcapping": 30.0},
+    **{"layer_types": [("sliding" if (i + 1) % 6 and i < 51 else "full") + "_attention" for i in range(52)]},
+    "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 49,
+}
+OCR2 = {
+    **sizes("deepseek_ocr2_text", 1280, 12, 10, 10, 6848, 129280, head_dim=128, topk_method="greedy"),
+    **{"n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 896},
+    "mlp_layer_types": ["dense"] + ["sparse"] * 11,
+}
+ARIA = sizes("aria_text", 4096, 32, 32, 32, 4096, 32000, moe_num_experts=8, moe_topk=2, moe_num_shared_experts=2)
 #: Settings, parameters, bytes per token and of states.
 COUNTED = {
     # Routers' selection biases are buffers; two tables of n-grams with 320,001,536 and 320,005,120 rows of 128.
@@ -83,6 +103,12 @@ COUNTED = {
     # 62 norms behind attention have no weights.
     "muse_spark": (SPARK, 819990536192 + 62 * (256 + 8192), 62 * 2 * 2 * 16 * 64, 0),
     "inkling": (INKLING, 947025547842 + 64 * 256, 11 * 2 * 2 * 8 * 128 + 55 * 2 * 2 * 16 * 128, None),
+    # 13 layers select; 33 have a window, with 1024 + 64 compressed values.
+    "dots3_note": (DOTS3, 278773150336 + 152064 * 5120 + 45 * 256, 13 * (2 * 576 + 132) + 33 * 2 * 1088, 0),
+    "beam": (BEAM, 501267599808 + 49 * 256, 52 * 2 * 2 * 8 * 128, 0),
+    "emu3": (sizes("emu3_text_model", 4096, 32, 32, 8, 14336, 184622), 7735799808 + 184622 * 4096, 131072, 0),
+    "deepseek_ocr2": (OCR2, 2769255680 + 129280 * 1280, 12 * 2 * 2 * 1280, 0),
+    "aria": (ARIA, 18517069824, 32 * 2 * 2 * 4096, 0),
     "mamba-2.8b": (MAMBA, 2768345600, 0, 64 * 5120 * (16 * 2 + 3 * 2)),
     "falcon-mamba": (
         {**MAMBA, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-6},
@@ -156,6 +182,13 @@ def test_every_weight_is_multiplied_once_per_token(config, name):
     check_products(model, 33 * beside.get(name, 0))
 
 
+@pytest.mark.parametrize(
+    "name", ("qwen4_exp", "glm5_next", "bailing_hybrid", "inkling", "muse_spark", "dots3_note", "mamba-2.8b", "gpt_neo")
+)
+def test_any_value_of_any_key_is_read_or_refused(config, name):
+    check_hostile_values(config, COUNTED[name][0], share=2)
+
+
 def test_states_of_hybrids(config):
     """A matrix in 32 bits per head, three tokens of the convolutions, and what waits for a block to fill."""
     delta = 32 * 128 * 128 * 4 + 3 * 2 * (2 * 16 * 128 + 32 * 128)
@@ -205,6 +238,45 @@ def test_what_gates_the_output_of_latent_attention(config):
     assert sizes_of(LING3, "attn_gate_proj") == [32, 2560]
     # With the queries, from the compressed ones before and behind their norm.
     assert sizes_of(AXK2, "q_b_proj") == [32 * (96 + 64), 2 * 384]
+
+
+def test_latent_attention_within_a_window(config):
+    model = read_model(config(DOTS3))
+    assert [(group.attention.heads, group.attention.window) for group in model.layers] == [
+        *[(128, None)] * 2,
+        (64, 512),
+    ]
+    frame = kernels(model, decode(10_000)).set_index("kernel")
+    # 64 heads of 1024 + 64 and 1024 values, and 512 keys, each of which is cached once.
+    assert frame.loc["decode_attention", "macs"] == 512 * 64 * (1088 + 1024)
+    assert frame.loc["decode_attention", "cache_bytes"] == 512 * 1088 * 2
+    # The cache of 33 layers ends with their window.
+    assert model.kv_bytes(10_000) == 13 * 10_000 * (2 * 576 + 132) + 33 * 512 * 2 * 1088
+    # A prompt of 4,096 tokens, expanded: 512 keys for all but the first 511.
+    pairs = 512 * 513 // 2 + (4096 - 512) * 512
+    prompt = kernels(model, prefill(4096)).set_index("kernel")
+    assert prompt.loc["attention", "macs"] == pairs * 64 * (256 + 128)
+    # As transformers writes it.
+    sliding = {"num_attention_heads": 64, "q_lora_rank": 1024, "kv_lora_rank": 1024, "qk_nope_head_dim": 192}
+    types = [("indexed" if i < 2 or i % 4 == 1 else "sliding") + "_attention" for i in range(46)]
+    written = {key: value for key, value in DOTS3.items() if not key.startswith("swa_")} | {"layer_types": types}
+    written["per_layer_config"] = {str(i): sliding for i in range(46) if i > 1 and i % 4 != 1}
+    assert read_model(config(written)).layers == model.layers
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "text"), [("minicpmv", 2.6, "qwen2"), ("minicpmv", 4.5, "qwen3"), ("minicpmo", 2.6, "qwen2")]
+)
+def test_minicpm_v_has_the_keys_of_its_text_part_at_the_top(config, kind, version, text):
+    plain = sizes(text, 3584, 28, 28, 4, 18944, 151700, head_dim=128)
+    if text == "qwen2":
+        del plain["head_dim"]
+    whole = plain | {"model_type": kind, "version": version, "query_num": 64, "slice_mode": True, "init_vision": True}
+    whole |= {"vision_config": {"image_size": 980, "model_type": "siglip"}, "batch_vision_input": True}
+    whole |= {"drop_vision_last_layer": False, "slice_config": {"patch_size": 14}, "use_image_id": True}
+    assert read_model(config(whole)).parameters == read_model(config(plain)).parameters
+    with pytest.raises(InputError, match="unknown architecture 'minicpmv 9"):
+        read_model(config(whole | {"model_type": "minicpmv", "version": 9.1}))
 
 
 def test_groups_of_layers_end_with_full_attention(config):

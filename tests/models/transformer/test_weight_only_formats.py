@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from hostile_values import check_hostile_values
 from transformer_counts import sizes
 
 from gpuledger.errors import InputError
@@ -144,8 +145,15 @@ def test_bytes_of_weights(config, name):
         assert predict(kernels(model, step), find_gpu("h100-sxm"))["time_s"].gt(0).all()
 
 
-def test_operands():
-    """What is multiplied in 8 bits is said in the method."""
+@pytest.mark.parametrize(
+    "name", ["mlx mixed", "hqq by module", "aqlm 1x16", "exl3", "torchao intx", "torchao by module"]
+)
+def test_any_value_of_any_key_is_read_or_refused(config, name):
+    settings = LLAMA_8B | {"num_hidden_layers": 2} | BYTES[name][0]
+    check_hostile_values(config, settings, share=2)
+
+
+def test_bytes_of_odd_matrices():
     assert number_format("int3_g64_affine").bits == 3 and number_format("aqlm_1x16_8").bits == 2
     # Rows of ten groups, in 32 bits.
     assert number_format("hqq3_g64").matrix_bytes(11, 64) == 2 * 64 * 4 + 11 * 4

@@ -103,6 +103,11 @@ def biased_by_distance(keys: ConfigKeys, family: ModelFamily, hidden: int, windo
     return [replace(one, rotary_dim=0) for one in grouped(keys, family, hidden, windows)]
 
 
+def gemma(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    keys.known.add("use_bidirectional_attention")  # of a prompt's images (PaliGemma)
+    return grouped(keys, family, hidden, windows)
+
+
 def mpt(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     settings = keys.inner("attn_config")
     for key, wanted in {"alibi": True, "qk_ln": False, "attn_type": "multihead_attention", "prefix_lm": False}.items():
@@ -196,6 +201,12 @@ def afmoe(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) 
         *("route_scale", "route_norm", "score_func", "num_expert_groups", "num_limited_groups", "use_grouped_mm"),
     }
     keys.known |= {"mup_enabled", "load_balance_coeff"}
+    return _per_window(replace(one, rotary_dim=0), windows, one)
+
+
+def beam(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """A gate per value, with a bias per head, scales the output; only layers with a window have RoPE (Beam)."""
+    one = replace(grouped_attention(keys, family, hidden), gate="value", gate_bias=True)
     return _per_window(replace(one, rotary_dim=0), windows, one)
 
 

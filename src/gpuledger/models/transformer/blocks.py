@@ -180,6 +180,7 @@ class Attention(Block):
     #: The output is normalised: ``head`` (per head, without weights, Muse Spark), ``full`` (over all heads, with
     #: weights, BitNet), or empty.
     out_norm: str = ""
+    gate_bias: bool = False  # the gate per value has a bias per head (Beam)
     conv: int = 0  # tokens that a causal convolution over the projected keys and values spans; 0: none (Inkling)
     #: A bias per head and distance, up to the second, is a product of so many values that are projected with the
     #: queries (Inkling).
@@ -235,7 +236,9 @@ class Attention(Block):
         widths = {"": 0, "unweighted": 0, "head": 1 + self.own_keys, "heads": all_heads, "full": all_heads}
         index = self.indexer.vectors() if self.indexer else 0
         others = (self.out_norm == "full") * self.heads * self.value_dim + self.sinks * self.heads
-        others += self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]
+        others += (
+            self.gate_bias * self.heads + self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]
+        )
         return widths[self.qk_norm] * self.head_dim + index + others
 
 

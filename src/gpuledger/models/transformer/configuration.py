@@ -53,9 +53,13 @@ _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_te
     **{
         "granite_docling_text": "granite",
         "cosmos3_edge_text": "arcee",
+        "emu3_text_model": "llama",
         **dict.fromkeys(("phi4mm", "phi4_multimodal"), "phi3"),
     },
 }
+#: MiniCPM-V and -o, by version (vLLM's minicpmv.py and minicpmo.py).
+_TEXT |= {"minicpmv 2.0": "minicpm", "minicpmv 2.5": "llama", "minicpmv 2.6": "qwen2", "minicpmo 2.6": "qwen2"}
+_TEXT |= {"minicpmv 4.0": "llama", "minicpmv 4.5": "qwen3"}
 #: What the text part is called, and the part of an omni model that reads and writes text.
 _INNER, _THINKER = ("text_config", "llm_config", "language_config"), "thinker_config"
 #: What files of transformers leave out of a ``text_config`` where it is the architecture's default, as LLaVA's do.
@@ -63,7 +67,8 @@ _LLAMA = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 
 _LEFT_OUT = {"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}}
 #: Keys that describe the parts in front of the text model where its own keys are at the top.
 _OTHER_MODALITIES = re.compile(
-    "(vision|image|img_|video|audio|speech_|embd_layer|mm_|projector|spatial_merge|multimodal).*"
+    "(vision|image|img_|video|audio|speech_|embd_layer|mm_|projector|spatial_merge|multimodal"
+    "|query_num|slice_|drop_vision|batch_vision|batch_3d|use_image_id|init_(vision|audio|tts)|tts_|stream_input).*|version"
 )
 #: Number formats in the name of a checkpoint.
 _NAMED_FORMAT = re.compile(
@@ -177,6 +182,8 @@ def _text_part(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[s
     file itself), and the architecture.
     """
     kind = content.get("model_type")
+    if kind in ("minicpmv", "minicpmo"):
+        kind = f"{kind} {content.get('version')}"
     if isinstance(content.get(_THINKER), Mapping):
         said = {key: content[key] for key in ("transformers_version", "quantization_config") if key in content}
         content = {**content[_THINKER], **said}

@@ -157,12 +157,15 @@ DENSE = {
         tied=True,
         renamed={"ffn_dim": "intermediate_size", "activation_function": "hidden_act"},
     ),
-    "gemma": ModelFamily(window.none, dense, {"num_key_value_heads": 16, "head_dim": 256}, **GEMMA),
+    "gemma": ModelFamily(
+        window.none, dense, {"num_key_value_heads": 16, "head_dim": 256}, **GEMMA, attention=attention.gemma
+    ),
     "gemma2": ModelFamily(
         window.every_second,
         dense,
         {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
         post_norms=True,
+        attention=attention.gemma,
         **GEMMA,
     ),
     "gemma3_text": ModelFamily(window.but_every_nth, dense, _GEMMA3, post_norms=True, qk_norm="head", **GEMMA),

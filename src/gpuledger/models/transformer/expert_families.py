@@ -65,6 +65,9 @@ WITH_EXPERTS = {
         sinks=True,
     ),
     "deepseek_v2": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=False), attention=latent.latent),
+    "deepseek_ocr2_text": ModelFamily(
+        window.none, ffn.deepseek(router_bias=False), {"head_dim": None}, {"mlp_bias": False}
+    ),
     "deepseek_v3": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.latent),
     "glm4_moe_lite": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.latent),
     "deepseek_v32": ModelFamily(**_MLA, ffn=ffn.deepseek(router_bias=True), attention=latent.sparse_latent),
@@ -190,6 +193,27 @@ WITH_EXPERTS = {
         {**LATENT, "gated_norm_rank": 16},
         attention=latent.axk2,
         norm_gate="gated_norm_rank",
+    ),
+    "dots3_note_text": ModelFamily(
+        window.none,
+        gated.dots3,
+        {**LATENT, "q_lora_rank": 1024, "n_shared_experts": 1},
+        attention=latent.dots3,
+    ),
+    "beam": ModelFamily(
+        window.listed,
+        ffn.marked(3, router_bias=True),
+        qk_norm="head",
+        post_norms=True,
+        attention=attention.beam,
+        renamed={"num_local_experts": "num_experts"},
+    ),
+    "aria_text": ModelFamily(
+        window.none,
+        ffn.aria,
+        {"num_local_experts": 8, "num_experts_per_tok": 2},
+        {"mlp_bias": False},
+        renamed={"moe_num_experts": "num_local_experts", "moe_topk": "num_experts_per_tok"},
     ),
     # Hunyuan 4.
     "hy_v4": ModelFamily(

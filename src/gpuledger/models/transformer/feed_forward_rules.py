@@ -157,6 +157,12 @@ def bailing(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
     return deepseek(router_bias=keys.flag("moe_router_enable_expert_bias"))(keys, layers, block)
 
 
+def aria(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer has routed experts and shared ones of the same width (Aria)."""
+    shared = replace(block, width=block.width * keys.integer("moe_num_shared_experts", MAX_EXPERTS, 2))
+    return [routed_experts(keys, "num_local_experts", "intermediate_size", shared=shared)] * layers
+
+
 def llama4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every n-th layer has experts beside a shared one, all of the width of ``block``; the others are wider."""
     step = keys.integer("interleave_moe_layer_step", MAX_LAYERS, 1)

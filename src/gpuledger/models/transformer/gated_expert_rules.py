@@ -59,3 +59,12 @@ def longcat(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
     expert = FeedForward(keys.integer("moe_intermediate_size", MAX_WIDTH))
     routed = Experts(count, active, expert, shared=block, router_bias=True, zero=zero, shortcut=True)
     return [block if i % 2 else routed for i in range(layers)]
+
+
+def dots3(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """As DeepSeek-V3's, with shared experts of a width of their own (dots3-note)."""
+    width = keys.integer("moe_shared_expert_intermediate_size", MAX_WIDTH, None)
+    width = width or keys.integer("shared_experts_intermediate_size", MAX_WIDTH, 1536)
+    shared = FeedForward(width * keys.integer("n_shared_experts", MAX_EXPERTS))
+    ffns = deepseek(router_bias=True)(keys, layers, block)
+    return [replace(ffn, shared=shared) if isinstance(ffn, Experts) else ffn for ffn in ffns]

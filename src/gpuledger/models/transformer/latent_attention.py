@@ -30,7 +30,7 @@ def add_latent(rows: KernelList, attention: LatentAttention, by_kernel: dict[str
         rows.gemms(by_kernel["kv_a_proj"], tokens)
     else:
         _compress(rows, attention.q_rank, by_kernel)
-    rows.norm("kv_a_norm", rank)
+    rows.norm("kv_a_norm", rank + attention.rope_norm * attention.rope_dim)
     turned = (heads + 1) * attention.rope_dim if attention.rope else 0
     add_rope_and_cache(rows, turned, attention.rope_dim, attention.cache_width, 1)
     row = row_bytes(rows, attention.cache_width)
@@ -43,7 +43,8 @@ def add_latent(rows: KernelList, attention: LatentAttention, by_kernel: dict[str
         if absorbed.any():  # all query heads share one compressed head of keys and values
             _absorb(rows, "q_absorb", absorbed, heads, rank, attention.nope_dim, value)
             sizes = (heads, 1), (attention.cache_width, rank)
-            attend(rows, True, of_form[True], *sizes, value, AttendedKeys.within(work), cached_row=row)
+            keys = AttendedKeys.within(work, attention.window)
+            attend(rows, True, of_form[True], *sizes, value, keys, cached_row=row)
             _absorb(rows, "value_absorb", absorbed, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
     if attention.gate:
         if attention.gate != "query":
@@ -57,10 +58,12 @@ def _expanded(rows: KernelList, attention: LatentAttention, by_kernel: dict[str,
         return
     work, heads = rows.work, attention.heads // rows.parallel.tensor
     rows.gemms(by_kernel["kv_b_proj"], work.total(requests * work.new_tokens))
-    _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(requests * work.past_tokens))
+    past = work.past_tokens if attention.window is None else np.minimum(work.past_tokens, attention.window)
+    _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(requests * past))
     expanded = heads * (attention.query_dim + attention.value_dim) * rows.value_bytes
     dims, written = (attention.query_dim, attention.value_dim), rows.operand_bytes("out_proj")
-    attend(rows, False, requests, (heads, heads), dims, written, AttendedKeys.within(work), expanded_row=expanded)
+    keys = AttendedKeys.within(work, attention.window)
+    attend(rows, False, requests, (heads, heads), dims, written, keys, expanded_row=expanded)
 
 
 def _fewer_macs_absorbed(rows: KernelList, attention: LatentAttention) -> np.ndarray:
@@ -72,7 +75,8 @@ def _fewer_macs_absorbed(rows: KernelList, attention: LatentAttention) -> np.nda
     work = rows.work
     wider = attention.cache_width + attention.kv_rank - attention.query_dim - attention.value_dim
     expansion = attention.kv_rank * (attention.nope_dim + attention.value_dim)
-    return work.pairs() * float(wider) < work.past_tokens * float(expansion)
+    past = work.past_tokens if attention.window is None else np.minimum(work.past_tokens, attention.window)
+    return work.pairs(attention.window) * float(wider) < past * float(expansion)
 
 
 def _compress(rows: KernelList, rank: int, by_kernel: dict[str, list]) -> None:

@@ -34,6 +34,8 @@ class LatentAttention(Block):
     #: behind its norm, A.X-K2), or empty.
     gate: str = ""
     sinks: bool = False  # the softmax has a learned logit per head (Hunyuan 4)
+    window: int | None = None  # keys that a token attends to at most, itself included; None: no limit (dots3-note)
+    rope_norm: bool = False  # the key's part with RoPE is normalised, too (dots3-note)
 
     @property
     def own_indexer(self) -> Indexer | None:
@@ -83,7 +85,7 @@ class LatentAttention(Block):
 
     def vectors(self, hidden: int) -> int:
         index = self.own_indexer.vectors() if self.own_indexer else 0
-        return self.kv_rank + (self.q_rank or 0) + index + self.sinks * self.heads
+        return self.kv_rank + (self.q_rank or 0) + index + self.sinks * self.heads + self.rope_norm * self.rope_dim
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,49 @@ def axk2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -
     return [replace(one, gate="query") for one in sparse_latent(keys, family, hidden, windows)]
 
 
+_DOTS3 = {
+    **{"num_attention_heads": 64, "q_lora_rank": 1024, "kv_lora_rank": 1024, "qk_nope_head_dim": 192},
+    **{"qk_rope_head_dim": 64, "v_head_dim": 128},
+}
+
+
+def dots3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Latent attention with a gate per head: sparse, or with a window and sizes of its own (dots3-note)."""
+    layers, types = len(windows), keys.strings("layer_types")
+    types = types or [
+        ("sliding" if i > 1 and i % 4 != 1 and keys.flag("use_sliding_window", True) else "indexed") + "_attention"
+        for i in range(layers)
+    ]
+    keys.fixed("use_dsa", True, "no indexer")
+    types = ["indexed_attention" if kind == "full_attention" else kind for kind in types]
+    if set(types) - {"sliding_attention", "indexed_attention"} or len(types) != layers:
+        problem = f"not sliding_attention or indexed_attention for each of {layers} layers"
+        raise keys.error("layer_types", problem, "correct it")
+    full = replace(latent_attention(keys, family), gate="head", rope_norm=True, indexer=read_indexer(keys))
+    window = keys.integer("sliding_window", MAX_POSITIONS, None) or keys.integer(
+        "sliding_window_size", MAX_POSITIONS, 512
+    )
+    # transformers 5 writes the sizes once more for every layer.
+    described = list(keys.mapping("per_layer_config").values())
+    if any(one != described[0] for one in described):
+        raise keys.error("per_layer_config", "sliding layers differ", "only one kind of them is modelled")
+    given = keys.inner("per_layer_config").inner(next(iter(keys.mapping("per_layer_config")), "0"))
+    sizes = {
+        name: given.integer(name, MAX_WIDTH, None) or keys.integer(f"swa_{name}", MAX_WIDTH, usual)
+        for name, usual in _DOTS3.items()
+    }
+    keys.known |= {
+        "sliding_window_size",
+        "use_sliding_window",
+        "swa_num_key_value_heads",
+        "swa_head_dim",
+        "swa_rope_theta",
+    }
+    heads, q_rank, *others = sizes.values()
+    sliding = replace(LatentAttention(heads, q_rank, *others), gate="head", rope_norm=True, window=window)
+    return [sliding if kind == "sliding_attention" else full for kind in types]
+
+
 #: Tokens per compressed entry of DeepSeek-V4; the shorter ones overlap, and an indexer selects among them.
 _RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 

@@ -106,6 +106,7 @@ _CHANGES = {
         "self_attn.[qkv]_proj=attn.c_attn self_attn.o_proj=attn.c_proj up_proj=c_fc down_proj=c_proj",
     ),
     "phi3": "[qkv]_proj=qkv_proj",
+    "gpt_neo": "self_attn=attn.attention o_proj=out_proj up_proj=c_fc down_proj=c_proj",
     "bloom": f"self_attn=self_attention {_NEOX}",
     "mpt": "self_attn.[qkv]_proj=attn.Wqkv self_attn.o_proj=attn.out_proj mlp=ffn",
     "codegen": "self_attn.[qkv]_proj=attn.qkv_proj self_attn.o_proj=attn.out_proj up_proj=fc_in down_proj=fc_out",
@@ -125,6 +126,7 @@ _CHANGES = {
     ),
     "kimi_linear": f"linear_attn=self_attn @=block_sparse_moe {_EXPERTS_W}",
     "axk2": "q_b_proj=q_gate_proj",
+    "aria_text": "@.gate=@.router",
     "bailing_hybrid": "linear_attn.a_proj=self_attn.f_proj linear_attn=self_attn",
     "glm5_next_text": (
         "linear_attn.f_a_proj=self_attn.forget_gate.f_a_proj linear_attn.f_b_proj=self_attn.forget_gate.f_b_proj "
@@ -179,7 +181,12 @@ _LAYERS = {
     },
     **{"gpt_neox": ("gpt_neox.layers.",), "nemotron_h": ("backbone.layers.", "model.layers.")},
     **dict.fromkeys(("deepseek_v4", "deepseek_ref"), ("layers.", "model.layers.")),
-    **{"bloom": ("transformer.h.",), "mpt": ("transformer.blocks.",), "codegen": ("transformer.h.",)},
+    **{
+        "bloom": ("transformer.h.",),
+        "gpt_neo": ("transformer.h.",),
+        "mpt": ("transformer.blocks.",),
+        "codegen": ("transformer.h.",),
+    },
     **dict.fromkeys(("mamba", "falcon_mamba", "mamba2"), ("backbone.layers.",)),
 }
 
