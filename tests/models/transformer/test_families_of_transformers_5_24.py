@@ -116,7 +116,7 @@ COUNTED = {
         0,
         64 * 5120 * (16 * 2 + 3 * 2),
     ),
-    "codestral-mamba": (CODESTRAL, 7285403648, 0, 64 * (128 * 64 * 128 * 4 + 10240 * 3 * 2)),
+    "codestral-mamba": (CODESTRAL, 7285403648, 0, 64 * (128 * 64 * 128 * 2 + 10240 * 3 * 2)),
     "bloom": (
         {
             **{"model_type": "bloom", "n_embed": 4096, "n_layer": 30, "num_attention_heads": 32, "vocab_size": 250880},

@@ -82,14 +82,16 @@ format that the following GEMM reads (``Precision.operands``).
 
 **Kernels** in the order of a pass: of the vision tower image_patch_proj, image_position, image_pre_norm, per layer as
 the text model's with ``image_`` before their names, image_post_norm, image_pool, image_merger_norm, image_merger_proj,
-image_merger_act, image_insert, image_all_reduce; embedding, embedding_scale, position_embedding, per_layer_embedding,
-per_layer_model_proj and per_layer_norm (of models whose layers have embeddings of their own; after each layer
-per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), altup_proj and altup_scale (of several
+image_merger_act, image_insert, image_all_reduce; embedding, embedding_norm, embedding_scale, position_embedding,
+per_layer_embedding, per_layer_model_proj, per_layer_norm (of models whose layers have embeddings of their own; after
+each layer per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), altup_proj and altup_scale (of several
 streams; before each layer altup_norm, altup_router, altup_coefficients, altup_predict, laurel_down_proj,
 laurel_up_proj, laurel_norm, behind it altup_norm, altup_router, altup_coefficients, altup_correct, altup_add, at the
 end altup_sum), of a draft layer draft_norm and draft_proj; per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj),
-qk_norm, rope, kv_write (rope_kv_write), attention, decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm,
-gate_up_proj (gate_proj, up_proj), ffn_cutoff, ffn_act, down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj
+qk_norm, rope, kv_write (rope_kv_write), relative_bias, attention, decode_attention, attn_out_norm, out_proj,
+attn_out_conv, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_cutoff, ffn_act,
+ffn_inner_norm, down_proj, ffn_out_conv, ffn_post_norm, ffn_residual; with gated norms norm_gate_proj,
+norm_gate_up_proj, norm_gate; with n-grams ngram_embedding, ngram_proj, ngram_gate, ngram_conv; for MLA qkv_a_proj
 (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb,
 value_absorb; with an indexer index_q_proj, index_k_proj, index_weights_proj, index_rope, index_scores
 (decode_index_scores), index_topk, and sparse_attention (decode_sparse_attention), which DeepSeek-V4 has in all layers;
@@ -100,8 +102,8 @@ delta_rule (decode_delta_rule), delta_norm, or ssm_in_proj, ssm_scale, ssm_conv 
 (decode_ssm_scan), ssm_norm, attn_gate_proj, attn_gate, or (Mamba-1) ssm_in_proj, ssm_conv, ssm_x_proj, ssm_norm,
 ssm_step_proj, ssm_scan, or (LFM2) ssm_in_proj, attn_gate, ssm_conv, attn_gate; of attention beside Mamba-2 the kernels
 of both, branch_add; attn_gate_proj, attn_gate; in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of
-hyper-connections), or residual_sum beside them (snapshots of the stream); with experts router_norm, latent_down_proj,
-router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm,
+hyper-connections; with a gate per value hyper_norm, hyper_proj, hyper_act, hyper_up_proj, hyper_sum, hyper_add), or
+residual_sum beside them (snapshots of the stream); with experts router_norm, latent_down_proj, router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm,
 expert_norm, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, zero_experts,
 latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
 reduce_scatter, all_to_all, send. Unfused attention is attention_scores, softmax, attention_values

@@ -214,13 +214,14 @@ def _mamba(keys: ConfigKeys, hidden: int) -> StateSpace:
     return StateSpace(heads, dim, groups, state, conv, bias, bits)
 
 
-def state_space(keys: ConfigKeys) -> StateSpace:
+def state_space(keys: ConfigKeys, usual: str = "float32") -> StateSpace:
+    """Return Mamba-2 by Nemotron-H's names, with states of the type *usual* if the file does not say."""
     heads, head_dim = keys.integer("mamba_num_heads", MAX_HEADS), keys.integer("mamba_head_dim", MAX_WIDTH)
     groups, state = keys.integer("n_groups", MAX_HEADS), keys.integer("ssm_state_size", MAX_WIDTH)
     if heads % groups:
         raise keys.error("n_groups", f"{heads} heads are not a multiple of {groups} groups", "correct one of them")
     kinds = {"float32", "bfloat16", "float16"}
-    bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "float32") == "float32" else 16
+    bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, usual) == "float32" else 16
     conv = keys.integer("conv_kernel", MAX_WIDTH)
     return StateSpace(heads, head_dim, groups, state, conv, keys.flag("use_conv_bias", True), bits)
 
@@ -249,9 +250,9 @@ def mamba(norm: str) -> Callable[..., list[Block]]:
 
 
 def mamba2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    """Every layer is one of Mamba-2."""
+    """Every layer is one of Mamba-2, whose state has the type of the activations as in vLLM."""
     keys.known |= _OF_MAMBA
-    return [state_space(keys)] * len(windows)
+    return [state_space(keys, "bfloat16")] * len(windows)
 
 
 def falcon_h1(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
