@@ -86,6 +86,16 @@ BEAM = {
     **{"layer_types": [("sliding" if (i + 1) % 6 and i < 51 else "full") + "_attention" for i in range(52)]},
     "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 49,
 }
+LARA = {
+    **sizes("lara_mini", 1024, 34, 16, 4, None, 151936, head_dim=128, sliding_window=512, moe_intermediate_size=512),
+    **{"num_experts": 128, "num_experts_per_tok": 4, "shared_expert_intermediate_size": 512},
+    **{"linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 128},
+    **{"linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "tie_word_embeddings": True},
+    "layer_types": [
+        {0: "linear", 1: "sliding", 2: "linear", 3: "full", 4: "sliding", 5: "linear"}[i % 6] + "_attention"
+        for i in range(34)
+    ],
+}
 OCR2 = {
     **sizes("deepseek_ocr2_text", 1280, 12, 10, 10, 6848, 129280, head_dim=128, topk_method="greedy"),
     **{"n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 896},
@@ -109,6 +119,7 @@ COUNTED = {
     "emu3": (sizes("emu3_text_model", 4096, 32, 32, 8, 14336, 184622), 7735799808 + 184622 * 4096, 131072, 0),
     "deepseek_ocr2": (OCR2, 2769255680 + 129280 * 1280, 12 * 2 * 2 * 1280, 0),
     "aria": (ARIA, 18517069824, 32 * 2 * 2 * 4096, 0),
+    "lara_mini": (LARA, 7291269024, 17 * 2 * 2 * 4 * 128, None),
     "mamba-2.8b": (MAMBA, 2768345600, 0, 64 * 5120 * (16 * 2 + 3 * 2)),
     "falcon-mamba": (
         {**MAMBA, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-6},

@@ -172,6 +172,16 @@ def test_what_does_not_fill_whole_groups_stays_as_it_was(config):
     assert model.weight_bytes() == converted * 4.5 / 8 + 2 * (2 * 1024 * 3040 + 5 * 1024)
 
 
+def test_tables_that_layers_add_are_converted_too(config):
+    """Gemma 4's small models: a table of 128 values for each of two layers."""
+    content = sizes("gemma4_text", 1024, 2, 4, 1, 4096, 1000, head_dim=256, hidden_size_per_layer_input=128)
+    content |= {"layer_types": ["sliding_attention", "full_attention"], "tie_word_embeddings": True}
+    plain, stored = (read_model(config(content | more)) for more in ({}, {"quantization": AFFINE}))
+    # Scales, minima and values have 4.5 bits in all matrices; 16 stay in norms and other vectors.
+    vectors = sum(group.count * plain.vectors(group) for group in plain.layers) + plain.final_vectors
+    assert stored.weight_bytes() == (plain.parameters - vectors) * 4.5 / 8 + 2 * vectors
+
+
 @pytest.mark.parametrize(("kind", "converted"), [("qwen3_moe", True), ("deepseek_v3", False)])
 def test_routers_of_mlx_are_converted_where_they_are_linear_layers(config, kind, converted):
     latent = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}

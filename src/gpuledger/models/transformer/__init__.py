@@ -84,8 +84,8 @@ format that the following GEMM reads (``Precision.operands``).
 the text model's with ``image_`` before their names, image_post_norm, image_pool, image_merger_norm, image_merger_proj,
 image_merger_act, image_insert, image_all_reduce; embedding, embedding_norm, embedding_scale, position_embedding,
 per_layer_embedding, per_layer_model_proj, per_layer_norm (of models whose layers have embeddings of their own; after
-each layer per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), altup_proj and altup_scale (of several
-streams; before each layer altup_norm, altup_router, altup_coefficients, altup_predict, laurel_down_proj,
+each layer per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), altup_proj and altup_scale (of
+several streams; before each layer altup_norm, altup_router, altup_coefficients, altup_predict, laurel_down_proj,
 laurel_up_proj, laurel_norm, behind it altup_norm, altup_router, altup_coefficients, altup_correct, altup_add, at the
 end altup_sum), of a draft layer draft_norm and draft_proj; per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj),
 qk_norm, rope, kv_write (rope_kv_write), relative_bias, attention, decode_attention, attn_out_norm, out_proj,
@@ -103,9 +103,10 @@ delta_rule (decode_delta_rule), delta_norm, or ssm_in_proj, ssm_scale, ssm_conv 
 ssm_step_proj, ssm_scan, or (LFM2) ssm_in_proj, attn_gate, ssm_conv, attn_gate; of attention beside Mamba-2 the kernels
 of both, branch_add; attn_gate_proj, attn_gate; in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of
 hyper-connections; with a gate per value hyper_norm, hyper_proj, hyper_act, hyper_up_proj, hyper_sum, hyper_add), or
-residual_sum beside them (snapshots of the stream); with experts router_norm, latent_down_proj, router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm,
-expert_norm, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, zero_experts,
-latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
+residual_sum beside them (snapshots of the stream); with experts router_norm, latent_down_proj, router, router_topk,
+shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm, expert_norm,
+expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, zero_experts, latent_norm,
+expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
 reduce_scatter, all_to_all, send. Unfused attention is attention_scores, softmax, attention_values
 (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 

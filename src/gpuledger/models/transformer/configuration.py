@@ -138,7 +138,7 @@ def read_model(
     if family.positions and positions is None:
         raise keys.error("max_position_embeddings", "it is missing", "use a model's complete config.json")
     softcap = keys.number("final_logit_softcapping", None) is not None
-    side_vocab = keys.integer("vocab_size_per_layer_input", MAX_VOCAB, 0) if layers[0].per_layer else 0
+    side_vocab = (keys.integer("vocab_size_per_layer_input", MAX_VOCAB, None) or 0) if layers[0].per_layer else 0
     holder = outer if outer.content.get("quantization_config") else keys
     precision, layers = read_precision(holder, outer, layers, hidden, kind, bool(inside))
     strange = ", ".join(sorted(unknown_keys(keys)))

@@ -35,6 +35,14 @@ HYBRID = {
         attention=recurrent.qwen4_exp,
         residuals="gated",
     ),
+    "lara_mini": ModelFamily(
+        window.none,
+        ffn.sparse_steps(shared=True, gate=False),
+        {"full_attention_interval": 4, "num_key_value_heads": 4, "head_dim": 128},
+        qk_norm="head",
+        attention=recurrent.lara,
+        tied=True,
+    ),
     "nemotron_h": ModelFamily(
         window.none,
         dense,

@@ -135,7 +135,7 @@ _CHANGES = {
     "muse_spark_text": "@.fc1_latent_proj=@.pre_expert_proj @.fc2_latent_proj=@.post_expert_proj",
     "qwen2_moe": _QWEN,
     **dict.fromkeys(
-        ("qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text"),
+        ("qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text", "lara_mini"),
         f"linear_attn.[qkv]_proj=linear_attn.in_proj_qkv linear_attn.g_proj=linear_attn.in_proj_z "
         f"linear_attn.a_proj=linear_attn.in_proj_a linear_attn.b_proj=linear_attn.in_proj_b "
         f"index_[qk]_proj=indexer.index_qk_proj {_QWEN}",

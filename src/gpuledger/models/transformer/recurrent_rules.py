@@ -37,6 +37,16 @@ def with_delta(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
     return [delta if kind == "linear_attention" else full for kind in types]
 
 
+def lara(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """As Qwen3.5, with a window in some layers with attention (Lara)."""
+    types = keys.strings("layer_types")
+    window = keys.integer("sliding_window", MAX_POSITIONS)
+    keys.content["layer_types"] = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
+    found = with_delta(keys, family, hidden, windows)
+    slides = [kind == "sliding_attention" for kind in types] or [False] * len(found)
+    return [replace(one, window=window) if slide else one for one, slide in zip(found, slides, strict=True)]
+
+
 def qwen4_exp(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """As Qwen3.5, with full attention to the blocks of tokens that an indexer selects by their mean (Qwen4-Exp)."""
     names = {"indexed_attention": "full_attention"}

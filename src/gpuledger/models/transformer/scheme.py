@@ -43,5 +43,7 @@ def where_groups_fit(
         more += [(f"{kernel}.{part}", "", None) for kernel, part in without if kernel not in kernels]
         kept = [one for one in group.formats if one[0] not in kernels]
         found.append(replace(group, formats=(*kept, *more)))
-    outer = [kernel for kernel in ("embedding", "lm_head") if not fits(precision, kernel, "", hidden)]
+    tables = dict.fromkeys(("embedding", "position_embedding", "altup_proj", "lm_head"), hidden)
+    tables["per_layer_embedding"] = sum(group.count * group.per_layer for group in layers)
+    outer = [kernel for kernel, width in tables.items() if not fits(precision, kernel, "", width)]
     return precision.with_formats([(kernel, "", None) for kernel in outer]), tuple(found)

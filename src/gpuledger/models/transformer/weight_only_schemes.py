@@ -11,13 +11,15 @@ from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED
+from gpuledger.models.transformer.residuals import AlternatingUpdates
 from gpuledger.models.transformer.scheme import MAX_GROUP, Scheme
 
 #: Of MLX: values per scale and bits where a mode leaves them out, and the formats of modes without a minimum.
 _MLX_MODES = {"affine": (64, 4, ""), "mxfp4": (32, 4, "mxfp4"), "nvfp4": (16, 4, "nvfp4"), "mxfp8": (32, 8, "mxfp8")}
 #: Modules that others leave unquantised and that are linear layers or embeddings in mlx-lm.
 _MLX_CONVERTED = frozenset({"embedding", "position_embedding", "lm_head", "router", "shared_gate"}) | {
-    *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj", "ssm_x_proj", "ssm_step_proj")
+    *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj", "ssm_x_proj", "ssm_step_proj"),
+    *("per_layer_embedding", "altup_proj", "altup_router", "altup_coefficients", "laurel_down_proj", "laurel_up_proj"),
 }
 #: Architectures whose router mlx-lm 0.32 declares as a plain matrix.
 _MLX_PLAIN_ROUTERS = frozenset(
@@ -33,7 +35,9 @@ def mlx(keys: ConfigKeys, layers: tuple[Layers, ...], kind: str) -> Scheme:
     """
     own = _mlx_format(keys)
     linears = [linear for group in layers for linear in group.linears(1)]
-    converted = {linear.kernel for linear in linears} & UNCONVERTED | {"embedding", "lm_head"}
+    converted = {linear.kernel for linear in linears} & UNCONVERTED | {"embedding", "position_embedding", "lm_head"}
+    converted |= {"per_layer_embedding"} if layers[0].per_layer else set()
+    converted |= {"altup_proj"} if isinstance(layers[0].residuals, AlternatingUpdates) else set()
     if strange := converted - _MLX_CONVERTED:
         problem = f"how MLX stores {', '.join(sorted(strange))} is not known"
         raise keys.error("bits", problem, "remove quantization from a copy of the file, and state the formats")
@@ -47,7 +51,8 @@ def mlx(keys: ConfigKeys, layers: tuple[Layers, ...], kind: str) -> Scheme:
             # Experts are one module there.
             modules.append((name.replace("switch_mlp.", "experts.*."), (format_, None)))
     weights = {"*": own, **dict.fromkeys(sorted(converted), own)}
-    tables = {"embed_tokens": "embedding", "wte": "embedding", "embeddings": "embedding"}
+    tables = {**dict.fromkeys(("embed_tokens", "wte", "embeddings"), "embedding"), "wpe": "position_embedding"}
+    tables["embed_tokens_per_layer"] = "per_layer_embedding"
     for name, (format_, _) in modules:
         if kernel := tables.get(name.rpartition(".")[2]):
             weights[kernel] = format_ or "bf16"
