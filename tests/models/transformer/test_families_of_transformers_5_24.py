@@ -101,6 +101,11 @@ OCR2 = {
     **{"n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 896},
     "mlp_layer_types": ["dense"] + ["sparse"] * 11,
 }
+COMPASS = sizes("cohere_compass_text", 8192, 4, 64, 64, 22528, 256000, sliding_window=4096, pooling=None)
+COMPASS |= {
+    "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": None}
+}
+COMPASS |= {"layer_types": ["sliding_attention", "full_attention"] * 2}
 ARIA = sizes("aria_text", 4096, 32, 32, 32, 4096, 32000, moe_num_experts=8, moe_topk=2, moe_num_shared_experts=2)
 #: Settings, parameters, bytes per token and of states.
 COUNTED = {
@@ -116,6 +121,8 @@ COUNTED = {
     # 13 layers select; 33 have a window, with 1024 + 64 compressed values.
     "dots3_note": (DOTS3, 278773150336 + 152064 * 5120 + 45 * 256, 13 * (2 * 576 + 132) + 33 * 2 * 1088, 0),
     "beam": (BEAM, 501267599808 + 49 * 256, 52 * 2 * 2 * 8 * 128, 0),
+    # Two of four layers have a window, and RoPE.
+    "cohere_compass": (COMPASS, 5385527296, 4 * 2 * 2 * 8192, 0),
     "emu3": (sizes("emu3_text_model", 4096, 32, 32, 8, 14336, 184622), 7735799808 + 184622 * 4096, 131072, 0),
     "deepseek_ocr2": (OCR2, 2769255680 + 129280 * 1280, 12 * 2 * 2 * 1280, 0),
     "aria": (ARIA, 18517069824, 32 * 2 * 2 * 4096, 0),
@@ -249,6 +256,13 @@ def test_what_gates_the_output_of_latent_attention(config):
     assert sizes_of(LING3, "attn_gate_proj") == [32, 2560]
     # With the queries, from the compressed ones before and behind their norm.
     assert sizes_of(AXK2, "q_b_proj") == [32 * (96 + 64), 2 * 384]
+
+
+def test_kinds_of_layers_without_a_base_have_no_rotation(config):
+    sliding, full = (group.attention for group in read_model(config(COMPASS)).layers)
+    assert (sliding.rotary_dim, full.rotary_dim, sliding.window, full.window) == (128, 0, 4096, None)
+    everywhere = COMPASS | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    assert {group.attention.rotary_dim for group in read_model(config(everywhere)).layers} == {128}
 
 
 def test_latent_attention_within_a_window(config):

@@ -145,6 +145,17 @@ def cohere(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
     return _per_window(one, windows)
 
 
+def compass(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Kinds of layers that ``rope_parameters`` does not name have no RoPE, if it names any (Cohere Compass)."""
+    one, turned = grouped_attention(keys, family, hidden), keys.mapping("rope_parameters")
+    plain, named = replace(one, rotary_dim=0), {"full_attention", "sliding_attention"} & turned.keys()
+    keys.known |= {"logit_scale", "pooling"}
+    full, sliding = (
+        one if turned.get(kind) or not named else plain for kind in ("full_attention", "sliding_attention")
+    )
+    return _per_window(full, windows, sliding)
+
+
 def rope_with_window(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """If some layers have a window, only those have RoPE (EXAONE 4)."""
     one = grouped_attention(keys, family, hidden)

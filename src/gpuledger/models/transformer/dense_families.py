@@ -207,6 +207,9 @@ DENSE = {
         attention=attention.cohere,
         **_COHERE,
     ),
+    "cohere_compass_text": ModelFamily(
+        window.listed, dense, {"sliding_window": 4096}, attention=attention.compass, **_COHERE
+    ),
     "granite": ModelFamily(window.none, dense, mlp_bias="mlp_bias", tied=True, scaled_embedding=True),
     "internlm2": ModelFamily(window.none, dense, qkv_bias="bias", out_bias="bias"),
     "starcoder2": ModelFamily(
