@@ -197,6 +197,25 @@ def test_routers_of_mlx_are_converted_where_they_are_linear_layers(config, kind,
     assert more == (8 * 1024 * 512 + converted * 8 * 1024) // 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "experts", "router"),
+    [
+        ("mixtral", "block_sparse_moe.switch_mlp", "block_sparse_moe.gate"),
+        ("gpt_oss", "mlp.experts", "mlp.router"),
+        ("bailing_moe", "mlp.switch_mlp", "mlp.gate.gate_proj"),
+    ],
+)
+def test_names_of_mlx_are_those_of_modules(config, kind, experts, router):
+    content = sizes(kind, 1024, 2, 8, 8, 512, 1000, num_local_experts=8, num_experts_per_tok=2, head_dim=128)
+    if kind == "bailing_moe":
+        content |= {"num_experts": 8, "moe_intermediate_size": 512, "num_shared_experts": 1}
+        del content["num_local_experts"]
+    layer, eight = "model.layers.1.", {"group_size": 64, "bits": 8}
+    other = AFFINE | {f"{layer}{experts}.up_proj": eight, f"{layer}{router}": eight}
+    usual, more = (read_model(config(content | {"quantization": one})).weight_bytes() for one in (AFFINE, other))
+    assert more - usual == (8 * 1024 * 512 + 8 * 1024) // 2
+
+
 def test_bits_of_each_matrix_lie_beside_a_trellis(tmp_path):
     """ExLlamaV3 writes them into quantization_config.json."""
     stated = {"quant_method": "exl3", "bits": 3.5, "head_bits": 6}

@@ -7,6 +7,8 @@ Layouts are those of the methods' own packages: mlx 0.32 and mlx-lm 0.32 (``mlx/
 BitNet (``integrations/bitnet.py``).
 """
 
+import re
+
 from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
@@ -48,8 +50,7 @@ def mlx(keys: ConfigKeys, layers: tuple[Layers, ...], kind: str) -> Scheme:
         if isinstance(value, dict) or value is False:
             keys.known.add(name)
             format_ = _mlx_format(keys.inner(name), keys) if value else ""
-            # Experts are one module there.
-            modules.append((name.replace("switch_mlp.", "experts.*."), (format_, None)))
+            modules.append((_mlx_module(name), (format_, None)))
     weights = {"*": own, **dict.fromkeys(sorted(converted), own)}
     tables = {**dict.fromkeys(("embed_tokens", "wte", "embeddings"), "embedding"), "wpe": "position_embedding"}
     tables["embed_tokens_per_layer"] = "per_layer_embedding"
@@ -58,6 +59,12 @@ def mlx(keys: ConfigKeys, layers: tuple[Layers, ...], kind: str) -> Scheme:
             weights[kernel] = format_ or "bf16"
     named = [one for one in modules if one[0].rpartition(".")[2] not in tables]
     return Scheme(weights, modules=tuple(named), all_kernels=True, whole_groups=True)
+
+
+def _mlx_module(name: str) -> str:
+    """Return the name of a module of MLX as most checkpoints have it: experts are one module there."""
+    name = re.sub(r"\b(mlp|block_sparse_moe|feed_forward)\.switch_mlp\.", "mlp.experts.*.", name)
+    return re.sub(r"\bexperts\.(gate|up|down)_proj$", r"experts.*.\1_proj", name).replace(".gate.gate_proj", ".gate")
 
 
 def _mlx_format(keys: ConfigKeys, usual: ConfigKeys | None = None) -> str:
