@@ -91,12 +91,16 @@ def _describe(block: object) -> str:
         words += ["gated output"] if block.gate else []
         words += [f"values of {block.value_dim}"] if block.value_dim != block.head_dim else []
         words += [f"indexer selects {block.indexer.selected:,} tokens"] if block.indexer else []
+        words += [f"keys and values convolved over {block.conv} tokens"] if block.conv else []
+        words += [f"biases by distance up to {block.relative[1]:,}"] if block.relative[0] else []
         words += [] if block.own_keys else ["keys and values of an earlier layer"]
         return ", ".join(words)
     if isinstance(block, LatentAttention):
         queries = f"queries compressed to {block.q_rank:,}" if block.q_rank else "queries not compressed"
         words = f"latent: {block.heads} heads of {block.nope_dim} + {block.rope_dim} (RoPE), values of "
         words += f"{block.value_dim}, keys and values compressed to {block.kv_rank} + {block.rope_dim}, {queries}"
+        words += f", window of {block.window:,} tokens" if block.window else ""
+        words += ", gated output" if block.gate else ""
         if block.indexer:
             own = "indexer selects" if block.indexer.own else "a former layer's indexer selects"
             words += f", {own} {block.indexer.selected:,} tokens"
