@@ -211,8 +211,7 @@ WITH_EXPERTS = {
     "aria_text": ModelFamily(
         window.none,
         ffn.aria,
-        {"num_local_experts": 8, "num_experts_per_tok": 2},
-        {"mlp_bias": False},
+        fixed={"mlp_bias": False},
         renamed={"moe_num_experts": "num_local_experts", "moe_topk": "num_experts_per_tok"},
     ),
     # Hunyuan 4.

@@ -159,7 +159,7 @@ def bailing(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
 
 def aria(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every layer has routed experts and shared ones of the same width (Aria)."""
-    shared = replace(block, width=block.width * keys.integer("moe_num_shared_experts", MAX_EXPERTS, 2))
+    shared = replace(block, width=block.width * keys.integer("moe_num_shared_experts", MAX_EXPERTS))
     return [routed_experts(keys, "num_local_experts", "intermediate_size", shared=shared)] * layers
 
 
