@@ -212,11 +212,9 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     if feeds:
         first = 0 if attends or not fused else alone
         _add_input(rows, group, numbers, 1)
-        if gated:
-            pass  # its input is normalised
-        elif group.parallel:
+        if group.parallel:
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, count * (group.parallel - 1))
-        else:
+        elif not gated:  # the sum of gated streams is normalised
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first if plain else count)
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first if plain else 0)
         _add_norm_gate(rows, group, "ffn")
