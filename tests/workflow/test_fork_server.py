@@ -11,7 +11,7 @@ import pytest
 from conftest import PATIENCE_S, ROOT
 
 FOLDER = ROOT / "workflow" / "scripts"
-HEAD = f"import sys; sys.path.append({str(FOLDER)!r}); import fork_server; fork_server.hand_over('colorsys'); "
+HEAD = f"import sys\nsys.path.append({str(FOLDER)!r})\nimport fork_server\nfork_server.hand_over('colorsys')\n"
 
 
 @contextmanager
@@ -29,11 +29,11 @@ def running_server(folder):
     holder.communicate("\n", timeout=PATIENCE_S)
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory):
-    """An environment in which a server is running."""
+@pytest.fixture(scope="module", params=["", str(FOLDER / "at_start")], ids=["own process", "at start"])
+def started(request, tmp_path_factory):
+    """An environment in which a server is running; also one in which scripts of jobs are in a fork from the start."""
     with running_server(tmp_path_factory.mktemp("x" * 120)) as address:
-        yield os.environ | {"GPULEDGER_FORK_SERVER": address}
+        yield os.environ | {"GPULEDGER_FORK_SERVER": address, "PYTHONPATH": request.param}
     wait_until(lambda: not os.path.exists(address.split("\n")[0]))
 
 
@@ -44,10 +44,17 @@ def wait_until(condition):
         time.sleep(0.05)
 
 
-def run(code, folder, environment):
+def written(folder, text):
+    """Write a script where Snakemake writes those of jobs."""
+    script = folder / ".snakemake/scripts/script.py"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(text, "utf-8")
+    return script
+
+
+def run(code, folder, environment, before=""):
     """Run a script that hands itself over."""
-    script = folder / "script.py"
-    script.write_text(HEAD + code, "utf-8")
+    script = written(folder, before + HEAD + code)
     command = [sys.executable, str(script)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, cwd=folder)
 
@@ -58,6 +65,13 @@ WHERE = "print(('colorsys' in sys.modules), sys.argv[0].endswith('script.py'), o
 def test_a_script_runs_in_a_fork_with_its_own_folder_arguments_and_environment(started, tmp_path):
     done = run(f"import os; {WHERE}; print('odd', file=sys.stderr)", tmp_path, started | {"X": "1"})
     assert (done.returncode, done.stdout, done.stderr) == (0, f"True True {tmp_path} 1\n", "odd\n")
+
+
+def test_scripts_of_jobs_are_in_a_fork_from_their_first_line_on(started, tmp_path):
+    """Both up to where they hand themselves over and behind it."""
+    own_process = started["PYTHONPATH"] == ""
+    done = run("", tmp_path, started, before=f"import os\nprint(os.getppid() == {os.getpid()})\n")
+    assert (done.returncode, done.stdout) == (0, f"{own_process}\nFalse\n")
 
 
 def test_what_is_loaded_once_is_there_for_later_scripts(started, tmp_path):
@@ -136,7 +150,7 @@ def test_status_and_standard_error_are_the_scripts(started, tmp_path, code, stat
 
 
 def test_a_fork_ends_with_the_script_that_handed_itself_over(started, tmp_path):
-    script, begun, left = tmp_path / "script.py", tmp_path / "begun", tmp_path / "left"
+    begun, left = tmp_path / "begun", tmp_path / "left"
     work = f"""
 import pathlib, time
 try:
@@ -145,7 +159,7 @@ try:
 finally:
     pathlib.Path({str(left)!r}).touch()
 """
-    script.write_text(f"{HEAD}\n{work}", "utf-8")
+    script = written(tmp_path, f"{HEAD}\n{work}")
     process = subprocess.Popen([sys.executable, str(script)], env=started)
     wait_until(begun.exists)
     process.send_signal(signal.SIGKILL)

@@ -37,6 +37,9 @@ PREAMBLE = ("snakemake.iocontainers", "snakemake.logging", "snakemake.io")
 
 def start():
     """Start a server for the jobs of this process, which ends with it; keep the one that there is."""
+    # Scripts of jobs are in a fork before they begin.
+    at_start = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [at_start, os.getenv("PYTHONPATH")]))
     if VARIABLE in os.environ:
         return
     # The path of a socket has at most 104 bytes on some systems.
@@ -146,7 +149,8 @@ def _become(job, files, connection):
         os.close(file)
     os.environ.clear()
     os.environ.update(job["environment"])
-    del os.environ[VARIABLE]
+    if not job.get("nested"):
+        del os.environ[VARIABLE]
     os.chdir(job["folder"])
     sys.argv[:], sys.path[:] = [job["script"]], job["path"]
     Thread(target=_end_with, args=(connection,), daemon=True).start()
