@@ -129,7 +129,7 @@ def _document(view: View, kept: np.ndarray, said: str) -> str:
         "groups": [[name, view.colors[name]] for name in groups],
         "group": _packed(pd.Index(groups).get_indexer(marks["group"])),
         "marks": {name: _packed(marks[name].to_numpy(float)) for name in columns},
-        "fields": {name: _field(pd.Series(np.asarray(values)[kept])) for name, values in view.fields.items()},
+        "fields": {name: _field(pd.Series(values).iloc[kept]) for name, values in view.fields.items()},
     }
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     # Names are other people's: none of them may end the element.
@@ -151,13 +151,13 @@ def _field(values: pd.Series) -> dict | list:
         numbers = values.astype("Float64").to_numpy(float, na_value=np.nan)
         whole = np.all(numbers == np.round(numbers))
         return _packed(numbers, digits=15 if whole else 5)
-    return _packed(values.astype("str").to_numpy(object))
+    return _packed(values.astype("str"))
 
 
-def _packed(values: np.ndarray, digits: int = 6) -> dict | list:
+def _packed(values: np.ndarray | pd.Series, digits: int = 6) -> dict | list:
     """Return a column as its distinct values and, in base64, one or two bytes for each that say which; or as it is."""
     codes, distinct = pd.factorize(values, use_na_sentinel=False)
-    listed = [str(word) for word in distinct] if values.dtype == object else _numbers(distinct, digits)
+    listed = [str(word) for word in distinct] if values.dtype == "str" else _numbers(distinct, digits)
     if len(distinct) > min(2**16, max(len(values) / 2, 8)):
         return [listed[code] for code in codes]
     wide = len(distinct) > 2**8

@@ -161,6 +161,9 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
     """
     names_of = predictors(data)
     rows = []
+    # Choosing rows takes longest of texts, of which the data have more.
+    times = [f"{name}_s" for name in ("measured", *names_of)]
+    data = data[["operator", "group", "region", "region_order", "held_back", *times]]
     for (operator, group), part in data.groupby(["operator", "group"], sort=False):
         names = list(dict.fromkeys(part.sort_values("region_order", kind="stable")["region"]))
         for region in [*names, "all"]:
