@@ -5,6 +5,7 @@ import re
 import textwrap
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from math import ceil
@@ -56,6 +57,9 @@ WIDEST = 7.6
 
 #: Whether :func:`save` lays figures out for one column of a paper, as ``<name>_column``; for the rule that draws those.
 for_columns = False
+
+#: Tables of a font that its glyphs are drawn from.
+_GLYPH_TABLES = {"head", "hhea", "hmtx", "maxp", "loca", "glyf", "CFF ", "cvt ", "fpgm", "prep"}
 
 _saved: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()
 _settled: WeakSet[Figure] = WeakSet()
@@ -212,6 +216,17 @@ def _write_magnitudes(figure: Figure) -> None:
                 put(_Magnitudes(labelOnlyBase=get().labelOnlyBase))
 
 
+@contextmanager
+def _fonts_found_once() -> Iterator[None]:
+    """Look each font up once: matplotlib does for every text, each time that it is measured or drawn."""
+    fontManager.findfont = cache(fontManager.findfont)
+    try:
+        yield
+    finally:
+        del fontManager.findfont
+
+
+@_fonts_found_once()
 def settle(figure: Figure) -> None:
     """Lay a figure out as :func:`save` will, for labels that are placed among what is drawn; add nothing else later."""
     _write_magnitudes(figure)
@@ -224,6 +239,7 @@ def settle(figure: Figure) -> None:
     figure.set_layout_engine("none")
 
 
+@_fonts_found_once()
 def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str = "figure") -> Figure:
     """Put the provenance below a figure and write it as PDF, SVG and PNG.
 
@@ -267,7 +283,10 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
 
 @cache
 def _embed_glyphs_only() -> None:
-    """Leave out of embedded fonts what shapes text: a PDF places each glyph, and these tables take longest to read."""
+    """Leave out of embedded fonts all but what a PDF, which places each glyph by its number, needs to draw them.
+
+    The tables of characters and names take longest to read (ISO 32000-1, 9.9: which are needed).
+    """
     from fontTools import subset, ttLib
 
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists every glyph
@@ -275,7 +294,7 @@ def _embed_glyphs_only() -> None:
 
     def load_glyphs(*arguments: Any, **options: Any) -> ttLib.TTFont:
         font = load(*arguments, **options)
-        for table in {"GDEF", "GPOS", "GSUB", "MATH", "kern"} & set(font.keys()):
+        for table in set(font.reader.keys()) - _GLYPH_TABLES:
             del font[table]
         return font
 
