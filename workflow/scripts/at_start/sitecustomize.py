@@ -1,4 +1,4 @@
-"""Run a job's script in a fork from its first line on: Python imports this before it, where `fork_server.start` says so.
+"""Run a job's script in a fork from its first line on: Python imports this before it if `fork_server.start` says so.
 
 In a process of its own, a script imports Snakemake for its arguments before it can hand itself over. That takes ten
 times as long as all of this, which imports no more than is built into Python.
