@@ -115,7 +115,7 @@ def test_nobody_waits_for_a_server_that_died(tmp_path):
         first.wait()
 
 
-@pytest.mark.parametrize("module", ["draw_once", "predict_once"])
+@pytest.mark.parametrize("module", ["draw_once", "fit_once", "predict_once"])
 def test_modules_that_are_loaded_once_end_in_silence(module):
     """The server would not say that they fail: all that is lost is time."""
     command = [sys.executable, "-W", "error::UserWarning", str(FOLDER / f"{module}.py")]

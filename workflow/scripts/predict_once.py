@@ -1,4 +1,4 @@
-"""Predict the times of a few thousand GEMMs: imported by the fork server, it loads what forks then have."""
+"""Predict times of thousands of GEMMs: imported by the fork server, it loads the compiled search that forks then have."""
 
 import numpy as np
 
@@ -7,4 +7,4 @@ from gpuledger.models.time_model.gemm import gemm_time_s
 from gpuledger.readers.gpus import find_gpu
 
 (first, *_), *_ = (read_table(kind) for kind in sorted(KINDS, key=lambda kind: kind != "gemm"))
-gemm_time_s(find_gpu(first.gpu), first.constants, np.arange(1, 4001), 64, 64)
+gemm_time_s(find_gpu(first.gpu), first.constants, np.arange(1, 8001), 64, 64)

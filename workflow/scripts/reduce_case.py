@@ -3,8 +3,10 @@
 import fork_server
 
 study = snakemake.wildcards.study
-# What is imported where it is needed first, and by every case of a study: in the server once.
+# What is imported where it is needed first, and by every case of a study: in the server once. Compiling a law's loops
+# takes 6 s in a new checkout, in each of the cases that begin before one is done.
 late = {"kernel_time": ("numba", "scipy.spatial"), "dmat": ("gpuledger.studies.dmat.loops",)}
+late["metric_sweep"] = ("fit_once",)
 fork_server.hand_over(
     "gpuledger.ledger.case_result",
     "jsonschema",
