@@ -1,4 +1,4 @@
-"""Predict times of thousands of GEMMs: imported by the fork server, it loads the compiled search that forks then have."""
+"""Predict times of thousands of GEMMs: imported by the fork server, it loads the compiled search forks then have."""
 
 import numpy as np
 
