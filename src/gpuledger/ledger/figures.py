@@ -31,7 +31,7 @@ from matplotlib.ticker import (
     NullFormatter,
     NullLocator,
 )
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, blended_transform_factory
 from matplotlib.typing import ColorType
 
 from gpuledger import files
@@ -328,10 +328,21 @@ def _lay_out(figure: Figure, record: Mapping) -> Bbox:
         # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
         legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
     drawn = figure.get_tightbbox()
+    _keep_labels(figure)
     low = _write_caption(figure, record, width, drawn.y0 / figure.get_figheight() - 0.02)
     # Exactly as wide as the figure, unless something sticks out.
     left, right = min(0, drawn.x0), max(width, drawn.x1)
     return Bbox([[left, low - pad], [right, drawn.y1 + pad]])
+
+
+def _keep_labels(figure: Figure) -> None:
+    """Leave the labels of axes where they are: each format would measure the ticks beside them once more."""
+    for axes in figure.axes:
+        for axis, side in ((axes.xaxis, 1), (axes.yaxis, 0)):
+            place, transforms = list(axis.label.get_position()), [axes.transAxes, axes.transAxes]
+            place[side] /= figure.bbox.size[side]
+            transforms[side] = figure.transFigure
+            axis.set_label_coords(*place, blended_transform_factory(*transforms))
 
 
 def _write_caption(figure: Figure, record: Mapping, width: float, top: float) -> float:
