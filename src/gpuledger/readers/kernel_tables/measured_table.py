@@ -112,7 +112,7 @@ class MeasuredTable:
             measured = self.cells["power"].notna().to_numpy()
             power, limit = (self.positive_numbers(name, measured) for name in POWERS)
             return frame.assign(power_w=power, limit_w=limit)[~unknown].reset_index(drop=True), skipped
-        return median_of_equal(frame[~unknown]), skipped
+        return median_of_equal(frame[~unknown] if unknown.any() else frame), skipped
 
 
 def median_of_equal(frame: pd.DataFrame) -> pd.DataFrame:
@@ -126,8 +126,10 @@ def median_of_equal(frame: pd.DataFrame) -> pd.DataFrame:
             different, code = np.unique(code, return_inverse=True)
             most = len(different)
         code, most = code * len(values) + codes, most * len(values)
-    _, first, group = np.unique(code, return_index=True, return_inverse=True)
-    medians = frame["measured_s"].groupby(group).median().to_numpy()
+    _, first, group, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+    medians = frame["measured_s"].to_numpy()[first]
+    repeated = count[group] > 1
+    medians[count > 1] = frame["measured_s"][repeated].groupby(group[repeated]).median()
     return frame[keys].iloc[first].reset_index(drop=True).assign(measured_s=medians)
 
 
