@@ -164,19 +164,29 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
         ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, launch, chosen, terms, cold, conversion, host, _ = _run(gpu, constants, *sizes, **options, plan=True)
-    rows, columns, depth, many = flat
+    run = _run(gpu, constants, *sizes, **options, plan=True)
+    (rows, columns, depth, many), chosen, found = run[1], run[3], _terms(run)
     tile_m, tile_n, split, step, blocks = chosen.T
-    plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
+    plan = {"time_s": found.pop("time_s"), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
     plan["waves"] = -(-blocks // gpu.sms)
-    bound = np.array(BOUNDS)[np.column_stack([launch, terms[:, :4], conversion]).argmax(axis=1)]
-    plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * host, "host", bound)
-    plan["launch_s"] = launch
-    plan |= dict(zip(_TERMS, terms.T[:6], strict=True))
-    plan["conversion_s"], plan["host_s"] = conversion, host
+    longest = np.column_stack([found[f"{name}_s"] for name in BOUNDS[:-1]]).argmax(axis=1)
+    plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * found["host_s"], "host", np.array(BOUNDS)[longest])
+    moved = {name: found.pop(name) for name in ("l2_bytes", "dram_bytes")}
+    plan |= found
     plan["flop"] = 2.0 * rows * columns * depth * many
     plan["padded_flop"] = 2.0 * blocks * tile_m * tile_n * np.ceil(depth / (split * step)) * step
-    return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": cold})
+    return pd.DataFrame(plan | moved)
+
+
+def gemm_terms(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **options) -> dict[str, np.ndarray]:
+    """Return the times and bytes of :func:`gemm_plan` alone, as arrays."""
+    return _terms(_run(gpu, constants, *sizes, **options, plan=True))
+
+
+def _terms(run: tuple) -> dict[str, np.ndarray]:
+    time, _, launch, _, terms, cold, conversion, host, _ = run
+    found = {"time_s": time.reshape(-1), "launch_s": launch, **dict(zip(_TERMS, terms.T[:6], strict=True))}
+    return found | {"conversion_s": conversion, "host_s": host, "l2_bytes": terms[:, 6], "dram_bytes": cold}
 
 
 def _run(

@@ -11,7 +11,7 @@ from gpuledger.models.time_model import choice, moe, recurrent_law
 from gpuledger.models.time_model.attention_kernels import VALUE_BITS, attention_times, sparse_times
 from gpuledger.models.time_model.collectives import NODE, TRAYS, collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
-from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
+from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_terms
 from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.models.time_model.sparse_kernels import SELECTION
@@ -122,8 +122,7 @@ def _gemms(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
     shape = [side.astype(np.int64) for side in shape]
 
     def law(entry: Entry) -> dict[str, np.ndarray]:
-        plan = gemm_plan(gpu, entry.constants, *shape, precision, constants.weights_in_turn, stored)
-        return {name: plan[name].to_numpy() for name in plan if name != "bound"}
+        return gemm_terms(gpu, entry.constants, *shape, precision, constants.weights_in_turn, stored)
 
     terms = choice.fastest(given or choice.gemm_entries(gpu, precision, constants.engine), law)
     parts = {name: values[again.reshape(-1)] for name, values in terms.items()}
