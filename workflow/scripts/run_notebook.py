@@ -3,12 +3,18 @@
 import fork_server
 
 study = snakemake.rule.removeprefix("run_")
+# What is imported where it is needed first.
+late = {
+    "kernel_breakdown": ("contourpy", "gpuledger.studies.kernel_breakdown.timeline_export"),
+    "metric_sweep": ("fit_once", "gpuledger.studies.metric_sweep.law_map"),
+}
 fork_server.hand_over(
     "gpuledger.ledger.notebooks",
     "gpuledger.ledger.pages",
     "gpuledger.ledger.report",
     "gpuledger.ledger.figures",
     "gpuledger.ledger.viewer",
+    "gpuledger.models.simulate",
     "matplotlib.backends.backend_pdf",
     "matplotlib.backends.backend_svg",
     "pyarrow.dataset",
@@ -16,6 +22,8 @@ fork_server.hand_over(
     f"gpuledger.studies.{study}.figures",
     f"gpuledger.studies.{study}.tables",
     f"gpuledger.studies.{study}.view",
+    f"gpuledger.studies.{study}.export",
+    *late.get(study, ()),
     once=["draw_once"],
 )
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from math import nan
 
 import numpy as np
@@ -207,12 +208,17 @@ SEPARATE = ("vllm", "sglang", ("trtllm", "fp8_block"))
 ATTENTION = ("prefill", "decode")
 
 
+@cache
+def _is_set_aside(kernel: str) -> bool:
+    return bool(_SET_ASIDE.search(kernel))
+
+
 def _usual(kind: str, entry: Entry) -> bool:
     if kind == "gemm":
         return not entry.constants.host_s
     if kind == "moe" and entry.kernel in _SLOW_EXPERTS:
         return False
-    return not _SET_ASIDE.search(entry.kernel) or (kind == "decode" and entry.kernel.endswith("trtllmdecode"))
+    return not _is_set_aside(entry.kernel) or (kind == "decode" and entry.kernel.endswith("trtllmdecode"))
 
 
 def _of_engine(entries: Sequence[Entry], engine: str) -> Sequence[Entry]:

@@ -140,7 +140,7 @@ def table_of(
 
 def note_of(panel: str, part: pd.DataFrame, notes: Mapping[str, str]) -> str:
     """Return what a case says of a panel: of its type of number, or of all."""
-    groups = {panel, *part.get("group", ())}
+    groups = {panel, *(part["group"].unique() if "group" in part else ())}
     return next((notes[name] for name in (*sorted(groups), "all") if name in notes), "")
 
 
