@@ -214,6 +214,9 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "kineto", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
     yield "xla", written(folder / "host.trace.json", _XLA), read_timeline
     csv = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Device,Strm,Name\n1,2,3,1,1,1,a,7,k\n5,2,4,1,1,1,a,7,k\n"
+    rows = '[{"Start (ns)": 1, "Duration (ns)": 2, "GrdX": 1, "GrdY": 1, "GrdZ": 1, "Strm": 7, "Name": "k"},\n'
+    rows += ' {"Start (ns)": 5, "Duration (ns)": 2.5, "GrdX": null, "GrdY": null, "Strm": 7, "Name": "b"}]'
+    yield "nsys table as JSON", written(folder / "nsys.json", f"Processing [a.sqlite]...\n{rows}"), read_timeline
     yield "nsys table", written(folder / "nsys.csv", csv), read_timeline
     with closing(sqlite3.connect(folder / "a.sqlite")) as database:
         database.executescript(

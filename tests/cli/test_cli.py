@@ -411,8 +411,13 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
 
 def test_profile_of_another_file_says_what_it_is(tmp_path):
     (tmp_path / "calls.csv").write_text("Time (%),Total Time (ns),Num Calls,Name\n9,8,3,cudaMalloc\n")
-    with pytest.raises(InputError, match=r"calls.csv: nsys stats CSV without times of kernels, not output of"):
+    with pytest.raises(InputError, match=r"calls.csv: output of nsys stats without times of kernels, not output"):
         run("profile", tmp_path / "calls.csv")
+    (tmp_path / "calls.json").write_text(
+        '[{"Time (%)": 9, "Total Time (ns)": 8, "Num Calls": 3, "Name": "cudaMalloc"}]'
+    )
+    with pytest.raises(InputError, match=r"calls.json: output of nsys stats without times of kernels, not output"):
+        run("profile", tmp_path / "calls.json")
     with pytest.raises(InputError, match="it is a folder; give a file in it"):
         run("profile", tmp_path)
 

@@ -209,7 +209,14 @@ def _ncu(found: Found) -> None:
 
 
 def _json(found: Found, head: bytes) -> None:
-    if explained := explain(found.path.name, head.decode("utf-8", "replace")):
+    from gpuledger.readers.timelines.reports import find_report
+
+    text = head.decode("utf-8", "replace")
+    if title := find_report(text):
+        timeline_files.set_timeline(found, title)
+        timeline_files.count_kernels(found)
+        return
+    if explained := explain(found.path.name, text):
         found.format, problem = explained
         found.problems.append(problem)
         return
@@ -262,6 +269,7 @@ def _served(found: Found) -> None:
 
 def _gzip(found: Found) -> None:
     from gpuledger.readers.timelines import JSON
+    from gpuledger.readers.timelines.reports import find_report
 
     try:
         with gzip.open(found.path) as handle:
@@ -270,7 +278,10 @@ def _gzip(found: Found) -> None:
         found.format = "gzip"
         found.problems.append(f"the archive is damaged ({error})")
         return
-    if JSON.match(head):
+    if title := find_report(head.decode("utf-8", "replace")):
+        timeline_files.set_timeline(found, f"{title}, compressed")
+        timeline_files.count_kernels(found, packed=20)
+    elif JSON.match(head):
         found.format, found.content = "JSON, compressed", found.size
         if title := timeline_files.title_of_json(head):
             timeline_files.set_timeline(found, f"{title}, compressed")

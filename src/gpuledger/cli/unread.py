@@ -104,9 +104,10 @@ _KINDS = (
         head=r"(?m)\A[^\n]*\bProblem,Provider,OperationKind,|^CSV Results:|^ +Provider: CUTLASS$",
     ),
     _Kind(
-        "nsys stats CSV without times of kernels",
+        "output of nsys stats without times of kernels",
         f"it lists calls, ranges, averages or memory; {_TRACE}",
-        head=r"(?m)^\"?(?:Time|NVTX Range|PID|Start)\b[^\n]*(?:Num Calls|NVTX Inst|DurNon|QCount|T-Pri|,Count,Avg)",
+        head=r"(?m)^\"?(?:Time|NVTX Range|PID|Start)\b[^\n]*(?:Num Calls|NVTX Inst|DurNon|QCount|T-Pri|,Count,Avg)"
+        r'|\A\s*\[\s*\{\s*"(?:Time ?\(%\)|Start \(\w+\)|NVTX Range)"\s*:',
     ),
     _Kind(
         "source page of Nsight Compute",

@@ -12,7 +12,7 @@ from gpuledger.readers.timelines.kineto import read_kineto
 from gpuledger.readers.timelines.nsys import read_nsys
 from gpuledger.readers.timelines.nsys_report import SUFFIXES, read_report_of_nsys
 from gpuledger.readers.timelines.proton import read_proton
-from gpuledger.readers.timelines.reports import read_report
+from gpuledger.readers.timelines.reports import find_report, read_report
 from gpuledger.readers.timelines.rocpd import read_rocpd
 from gpuledger.readers.timelines.rpd import read_rpd
 from gpuledger.readers.timelines.table import Timeline
@@ -40,7 +40,7 @@ _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 def timeline_format(path: str | Path) -> str:
     """Tell the format of a file by its first bytes: ``kineto``, ``xla``, ``proton``, ``sqlite``, ``nsys`` (a report) or
-    ``report`` (CSV).
+    ``report`` (a table).
     """
     path = Path(path)
     try:
@@ -64,9 +64,11 @@ def timeline_format(path: str | Path) -> str:
 
 
 def json_format(head: bytes) -> str:
-    """Tell the format of a timeline in JSON by how it begins: ``kineto``, ``xla`` or ``proton``."""
+    """Tell the format of a timeline in JSON by how it begins: ``kineto``, ``xla``, ``proton`` or ``report``."""
     if _PROTON.match(head):
         return "proton"
+    if head.startswith(b"[") and find_report(head.decode("utf-8", "replace")):
+        return "report"
     return "xla" if _XLA.search(head) else "kineto"
 
 
@@ -76,7 +78,7 @@ def read_timeline(path: str | Path) -> Timeline:
     * torch.profiler (Kineto): JSON, plain or gzipped
     * XLA's profiler (JAX): JSON, plain or gzipped
     * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace`` and
-      ``cuda_gpu_kern_sum``, as CSV or as printed
+      ``cuda_gpu_kern_sum``, as CSV or JSON or as printed
     * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof; the printed summary
     * rocmProfileData: database (rpd)
     * nvprof and torch.profiler: CSV, or the tables that they print

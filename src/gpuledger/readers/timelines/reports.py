@@ -8,10 +8,13 @@ Columns of nvprof, whose units are in a row of their own: "CSV" of the CUDA prof
 
 import codecs
 import csv
+import gzip
 import io
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -20,13 +23,13 @@ import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError, warn
 from gpuledger.readers.tabular import SECONDS
-from gpuledger.readers.timelines import printed_text, torch_table
+from gpuledger.readers.timelines import printed_text, report_json, torch_table
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 #: A time with its unit, as nvprof prints it.
 _TIME = r"([\d.]+)([nuμµm]?s)"
 #: Lines that may stand before the header: nsys stats prints its progress.
-_MOST_LINES = 1000
+_MOST_LINES, _HEAD, _MOST_BYTES = 1000, 1 << 16, 8 << 30
 _EXPORT = "export the report again"
 #: Statistics have the same columns whatever they count: calls of the host, domains.
 _NO_KERNEL = re.compile(
@@ -132,7 +135,7 @@ _REPORTS = (
 
 def find_report(head: str) -> str:
     """Return what kind of report a file is that begins so; empty if it is none."""
-    for line in head.splitlines()[:_MOST_LINES]:
+    for line in [*report_json.headers(head), *head.splitlines()[:_MOST_LINES]]:
         if found := _report_of(line):
             return found[0].title
     return ""
@@ -174,9 +177,10 @@ def read_report(path: str | Path) -> Timeline:
     path = Path(path)
     try:
         with path.open("rb") as raw:
-            file = raw
+            file = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
             if raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # PowerShell redirects to UTF-16
                 file = io.BytesIO(raw.read().decode("utf-16", "replace").encode("utf-8", "replace"))
+            file = _from_json(path, file)
             for _ in range(_MOST_LINES):
                 line = file.readline(1 << 20).decode("utf-8-sig", "replace")
                 if not line or (found := _report_of(line)):
@@ -184,12 +188,29 @@ def read_report(path: str | Path) -> Timeline:
             if not line or found is None:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
-            content = file.read().replace(b"\r\n", b"\n")
+            content = _rest(path, file).replace(b"\r\n", b"\n")
         return _read_tables(path, line, *found, content)
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
     except pa.ArrowInvalid as error:
         raise InputError(path, "", f"not a CSV table ({error})", "export the report with --format csv") from None
+
+
+def _from_json(path: Path, file: BinaryIO) -> BinaryIO:
+    """Return the reports in a file's JSON as CSV; the file itself if there are none."""
+    head = file.read(_HEAD).decode("utf-8", "replace")
+    file.seek(0)
+    if not any(map(_report_of, report_json.headers(head))):
+        return file
+    found = report_json.tables(path, _rest(path, file).decode("utf-8-sig", "replace"))
+    return io.BytesIO("\n\n".join(line + rows for line, rows in found if _report_of(line)).encode("utf-8", "replace"))
+
+
+def _rest(path: Path, file: BinaryIO) -> bytes:
+    content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise InputError(path, "", f"more than {_MOST_BYTES >> 30} GiB of text", "give a database, or fewer launches")
+    return content
 
 
 def _read_tables(path: Path, line: str, report: _Report, header: str, content: bytes) -> Timeline:
