@@ -1,6 +1,7 @@
 """What `fuzz.py` damages: a small file of every format, and how it is read."""
 
 import json
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -226,6 +227,17 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
             "gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER, registersPerThread INTEGER);"
             "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 5, 0, 7, 1, 1, 1, 1, 1, 1, 32, 1, 1, 16);"
         )
+    shutil.copy(folder / "a.sqlite", folder / "processes.sqlite")
+    with closing(sqlite3.connect(folder / "processes.sqlite")) as database:
+        database.executescript(
+            "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD globalPid INTEGER;"
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL;"
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = (70 + rowid) << 24;"
+            "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT); INSERT INTO TARGET_INFO_GPU VALUES (0, 'A'), (1, 'B');"
+            "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT);"
+            "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 71, 'a'), (1, 0, 72, 'b');"
+        )
+    yield "nsys sqlite of processes", folder / "processes.sqlite", read_timeline
     yield "nsys sqlite", folder / "a.sqlite", read_timeline
     csv = "Kind,Agent_Id,Stream_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Workgroup_Size_X,Grid_Size_X\n"
     csv += 'KERNEL_DISPATCH,"Agent 4",1,"k<float, 1>",155187406124,155187406525,64,640\n' * 2

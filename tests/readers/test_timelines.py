@@ -333,6 +333,51 @@ def test_sqlite_of_several_processes_that_number_calls_alike(tmp_path):
     assert kernels["launch_s"].tolist() == pytest.approx([-0.5e-6, 0.8e-6])
 
 
+def of_two_processes(path, seen, gpus=((0, "NVIDIA A"), (1, "NVIDIA B"), (2, "NVIDIA B"))):
+    """Write a report of processes 71 and 72, which both call their GPU 0; `seen`: rows of TARGET_INFO_CUDA_DEVICE."""
+    database(path, kernels=[(1000, 1500, 7), (2000, 2500, 8)], drop=["TARGET_INFO_GPU", "CUPTI_ACTIVITY_KIND_MEMCPY"])
+    first, second = ((1 << 48) + (number << 24) for number in (71, 72))
+    with sqlite3.connect(path) as base:
+        base.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD globalPid INT")
+        base.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = iif(start = 1000, {first}, {second})")
+        base.execute("CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT)")
+        base.executemany("INSERT INTO TARGET_INFO_GPU VALUES (?, ?)", gpus)
+        if seen:
+            base.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INT, cudaId INT NOT NULL, pid INT, uuid TEXT)")
+            base.executemany("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, ?, ?, ?)", seen)
+    base.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("seen", "numbers"),
+    [
+        ([(1, 0, 71, "GPU-b"), (2, 0, 72, "GPU-c"), (0, 0, 70, "GPU-a")], [1, 2]),
+        ([(1, 0, 71, "GPU-b"), (1, 0, 72, "GPU-b")], [1, 1]),
+        ([(1, 0, 71, None), (2, 0, 72, None)], [1, 2]),
+        ([(None, 0, 71, "GPU-b"), (None, 0, 72, "GPU-c")], [0, 1]),
+        ([(1, 0, 71, "MIG-b"), (1, 0, 72, "MIG-c")], [0, 1]),
+    ],
+)
+def test_sqlite_of_processes_that_number_their_gpus_alike(tmp_path, seen, numbers):
+    timeline = read_timeline(of_two_processes(tmp_path / "report.sqlite", seen))
+    assert timeline.kernels["device"].tolist() == numbers
+    known = [gpu for gpu, *_ in seen[:2] if gpu]
+    assert timeline.devices == (["NVIDIA B"] * len(set(known)) if known else ["NVIDIA A", "NVIDIA B", "NVIDIA B"])
+
+
+@pytest.mark.parametrize("seen", [[], [(1, 0, 71, "GPU-b")]])
+def test_sqlite_that_does_not_tell_gpus_of_processes_apart(tmp_path, seen):
+    with pytest.warns(InputWarning, match="2 processes use a GPU 0, and nothing says whether it is the same one"):
+        timeline = read_timeline(of_two_processes(tmp_path / "report.sqlite", seen))
+    assert timeline.kernels["device"].tolist() == [0, 0]
+    # One process, as most reports are of.
+    with sqlite3.connect(tmp_path / "report.sqlite") as base:
+        base.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = 72 << 24")
+    base.close()
+    assert read_timeline(tmp_path / "report.sqlite").kernels["device"].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("column", ["deviceId", "streamId", "correlationId", "demangledName", "gridX", "blockZ"])
 def test_null_in_a_column_of_whole_numbers_is_of_its_row_alone(tmp_path, column):
     path = database(tmp_path / "report.sqlite")

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.timelines.database import columns_of, interval, number, select, stacked, text
+from gpuledger.readers.timelines.database import interval, number, select, stacked, text
+from gpuledger.readers.timelines.nsys_gpus import true_gpus
 from gpuledger.readers.timelines.table import HOST_COLUMNS, Timeline, enclosing, finish, sizes
 
 #: Event types of NVTX ranges in the table NVTX_EVENTS: pushed and popped, started and ended.
@@ -31,6 +32,7 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
         raise InputError(path, "", "there is no table CUPTI_ACTIVITY_KIND_KERNEL", remedy)
     texts = dict(base.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
     columns, numbers, left_out = _kernels(base, tables, texts)
+    columns["device"], devices = true_gpus(path, base, tables, numbers)
     calls, ranges = _calls(base, tables, texts), _ranges(base, tables, texts)
     _launches(columns, numbers, calls, ranges)
     host = pd.concat(
@@ -41,9 +43,6 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
         ignore_index=True,
     )
     del calls, ranges
-    devices: list[str] = []
-    if "TARGET_INFO_GPU" in tables and "name" in columns_of(base, "TARGET_INFO_GPU"):
-        devices = [name for (name,) in base.execute("SELECT name FROM TARGET_INFO_GPU")]
     return finish(
         path, "Nsight Systems SQLite export", columns, {name: host[name].to_numpy() for name in host}, devices, left_out
     )
@@ -52,8 +51,8 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
 def _kernels(
     base: sqlite3.Connection, tables: set[str], texts: Mapping[int, str]
 ) -> tuple[dict[str, np.ndarray], pd.DataFrame, int]:
-    """Return the columns of kernels, copies and sets, the numbers of their processes and calls, and how many have no
-    valid times.
+    """Return the columns of kernels, copies and sets, the numbers of their processes, GPUs and calls, and how many have
+    no valid times.
     """
     parts = [_activities(base, table, kind) for table, kind in _ACTIVITIES.items() if table in tables]
     device = stacked(parts)
@@ -64,11 +63,11 @@ def _kernels(
             [texts.get(name, "") if isinstance(name, int) else str(name or "") for name in device["name"]], object
         ),
         "kind": device["kind"].to_numpy(object),
-        **{name: number(device[name]) for name in ("stream", "device")},
+        "stream": number(device["stream"]),
         **{name: _sizes(device, name) for name in ("grid", "block")},
     }
     columns = {name: values[valid] for name, values in columns.items()} | times
-    return columns, device.loc[valid, ["process", "correlation"]], int((~valid).sum())
+    return columns, device.loc[valid, ["process", "device", "correlation"]], int((~valid).sum())
 
 
 _ACTIVITIES = {
