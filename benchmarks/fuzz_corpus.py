@@ -27,6 +27,7 @@ from gpuledger.readers import ncu, neutrino
 from gpuledger.readers.gpus import TABLE, read_gpus
 from gpuledger.readers.kernel_names import classify, extend_patterns
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
+from gpuledger.readers.ncu.quantities import launch_quantities
 from gpuledger.readers.neutrino import event_log, kernel_info, probe, process_log, tensor_trace
 from gpuledger.readers.neutrino.block_trace import read_blocks
 from gpuledger.readers.served_results import read_served
@@ -48,6 +49,9 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     """Yield the name of a reader, a file that it reads, and the reader."""
     yield from ((f"ncu {path.name}", path, ncu.read) for path in sorted((DATA / "ncu").glob("*.csv")))
     yield "ncu long_base.txt", DATA / "ncu/long_base.txt", ncu.read
+    rows = "k,gpu__time_duration.sum,12512\nk,dram__bytes.sum,1.5\nm,gpu__time_duration.sum,2512\n"
+    unitless = written(folder / "unitless.csv", f"Kernel Name,Metric Name,Metric Value\n{rows}")
+    yield "ncu without units", unitless, lambda path: launch_quantities(ncu.read(path))
     yield "ncu in parts", DATA / "ncu/raw.csv", lambda path: list(ncu.read_parts(path, values=1))
     logs = DATA / "neutrino"
     yield "kernel.info", logs / "kernel.info", kernel_info.read_kernel_info
@@ -233,7 +237,8 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
             "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD globalPid INTEGER;"
             "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL;"
             "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = (70 + rowid) << 24;"
-            "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT); INSERT INTO TARGET_INFO_GPU VALUES (0, 'A'), (1, 'B');"
+            "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);"
+            "INSERT INTO TARGET_INFO_GPU VALUES (0, 'A'), (1, 'B');"
             "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT);"
             "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 71, 'a'), (1, 0, 72, 'b');"
         )

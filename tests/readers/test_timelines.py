@@ -319,6 +319,7 @@ def test_an_empty_table_of_sqlite_is_as_one_that_is_not_there(tmp_path, table):
     assert without["kernel"].iloc[0] == "void gemm<float>(int)"
 
 
+@pytest.mark.filterwarnings("ignore:.*2 processes use a GPU 0")
 def test_sqlite_of_several_processes_that_number_calls_alike(tmp_path):
     path = database(tmp_path / "report.sqlite", kernels=[(1000, 1500, 7), (2000, 2500, 7)])
     first, second = ((1 << 48) + (number << 24) for number in (71, 72))

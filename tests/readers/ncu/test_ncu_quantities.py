@@ -206,3 +206,36 @@ def test_a_row_per_metric_is_named_for_what_it_is(tmp_path):
     (tmp_path / "p.csv").write_text("Metric Name,f,g\ndram__bytes.sum,100,20\n")
     with pytest.raises(InputError, match="pivoted table"):
         ncu.read(tmp_path / "p.csv")
+
+
+def test_tables_without_units_are_in_base_units(quantities):
+    values = {"gpu__time_duration.sum": "12,512", "dram__bytes.sum": "1500000", "launch__registers_per_thread": "32"}
+    expected = {"time_s": 12.512e-6, "dram_bytes": 1.5e6, "registers": 32}
+    without = LONG.replace('"Metric Unit",', "")
+    least = '"Kernel Name","Metric Name","Metric Value"'
+    for header, rows in (
+        (LONG, [row(name, "", value) for name, value in values.items()]),
+        (LONG, [row(name, "nan", value) for name, value in values.items()]),
+        (without, [row(name, "", value).replace(',"",', ",") for name, value in values.items()]),
+        (least, [f'"k","{name}","{value}"' for name, value in values.items()]),
+    ):
+        found = quantities(*rows, header=header).iloc[0]
+        assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_values_that_lost_their_scaled_unit_are_left_out(quantities):
+    rows = [
+        row("gpu__time_duration.sum", "", 12.51),
+        row("Duration", "", 2.5, launch=1),
+        row("DRAM Throughput", "", 51.5),
+    ]
+    with pytest.warns(
+        InputWarning, match=r"gpu__time_duration.sum: 12.51 has no unit, and cannot be in ns; taken as not"
+    ):
+        found = quantities(*rows)
+    assert found["time_s"].isna().all() and found["dram_percent"].iloc[0] == 51.5
+    with pytest.warns(InputWarning, match=r"2.5 has no unit"):
+        assert quantities(row("Duration", "", 2.5))["time_s"].isna().all()
+    # Means of several launches are fractions, too.
+    mean = row("gpu__time_duration.sum", "", 999.5), row("gpu__time_duration.sum", "", 2512.5, launch=1)
+    assert quantities(*mean)["time_s"].tolist() == pytest.approx([999.5e-9, 2512.5e-9])

@@ -39,6 +39,7 @@ _NO_METRIC = {
 _NO_METRIC_NAME = re.compile(r"^(?:Unnamed: \d+|\s*)$|:(?:Push/Pop|Start/Stop)_Range:")  # index of a data frame, NVTX
 _METRIC_NAME = re.compile(r"[a-z0-9]{2,10}__[a-z0-9_]+\.(?:sum|avg|max|min|ratio|pct)\b")
 _KNOWN = {"Metric Value", "Minimum", "Maximum", "Average", *ATTRIBUTES, *_METRIC}
+_LEAST = {"Kernel Name", "Metric Name", "Metric Value"}
 _REMEDY = "export it again with ncu --csv --page raw (or details)"
 
 
@@ -73,7 +74,7 @@ def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) ->
     """Return the layout that a header line describes, or None if the line is not the header of a metric table."""
     for delimiter in ",;\t":
         names = tuple(name.strip() for name in split_line(line, delimiter))
-        if "Metric Name" in names and len(_KNOWN.intersection(names)) > 3:
+        if "Metric Name" in names and (len(_KNOWN.intersection(names)) > 3 or set(names) >= _LEAST):
             page = "summary" if "Average" in names or "Invocations" in names else "long"
         elif "Kernel Name" in names and ("ID" in names or any(map(_METRIC_NAME.match, names))):
             page = "wide"  # without ID: pivoted by another program, a column per metric
@@ -91,7 +92,7 @@ def _layout(
         if names.count(name) > 1:
             raise InputError(path, f"line {line_number()}", f"the header has the column {name!r} twice", _REMEDY)
     columns = {field: names.index(name) for name, field in wanted.items() if name in names}
-    required = {"long": ("Kernel Name", "Metric Unit", "Metric Value"), "summary": ("Metric Unit", "Average")}
+    required = {"long": ("Kernel Name", "Metric Value"), "summary": ("Average",)}
     for name in required.get(page, ()):
         if name not in names:
             had = ", ".join(name for name in names if name)[:300]

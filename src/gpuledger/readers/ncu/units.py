@@ -14,6 +14,8 @@ _TIME = {
     **dict.fromkeys(("s", "second"), 9),
 }
 _PREFIX = {"k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+#: What data frames write where there is no unit.
+_NONE = ("nan", "NaN", "None", "<NA>")
 _HERTZ = re.compile(r"([kKMGTPE]?)[hH][zZ]")
 # Unit names are lower case, so a capital letter before one is a prefix; binary prefixes are not used.
 _SCALED = re.compile(r"(?:([KMGTPE])(?!i(?:byte|bit|b)\b)|(k)(?=byte|bit))([a-z]{3,})")
@@ -47,7 +49,7 @@ def base_unit(unit: str) -> tuple[str, int]:
     >>> base_unit("Gbyte/second"), base_unit("cycle/nsecond"), base_unit("register/thread")
     (('byte/s', 9), ('hz', 9), ('register/thread', 0))
     """
-    top, slash, bottom = unit.strip().partition("/")
+    top, slash, bottom = ("" if unit in _NONE else unit.strip()).partition("/")
     if top in _TIME:
         word, power = "ns", _TIME[top]
     else:

@@ -25,6 +25,8 @@ _UNITS = (
     (re.compile(r"cycles_\w+\.(sum|avg|max)$"), {"cycle"}),
     (re.compile(r"inst_executed\w*\.sum$"), {"inst"}),
 )
+#: Units of which ncu prints small multiples (usecond, Mbyte) and whose values are whole or, of rates, large.
+_SCALED = ("ns", "byte", "byte/s", "cycle", "cycle/s", "hz")
 _TIMES = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
 _CLOCKS = (
     *(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "smsp", "gpc")),
@@ -63,8 +65,9 @@ class Values:
             label = str(labels[pair // len(units)])
             name = raw_name(label, self._units[place])
             # A label of one metric is that metric, also with a unit that it cannot have.
-            if name == label and len(names := raw_names(label)) == 1 and _allowed(only := names.pop()):
-                name = only
+            if name == label and len(names := raw_names(label)) == 1:
+                only = names.pop()
+                name = only if _allowed(only) or not self._units[place] else name
             self._places.setdefault(name, []).append(place)
         order = np.argsort(which.astype(np.min_scalar_type(len(pairs))), kind="stable")  # small codes sort faster
         self._rows = np.split(order, np.cumsum(np.bincount(which, minlength=1))[:-1])
@@ -110,6 +113,8 @@ class Values:
                 raise InputError(
                     self.report.path, at, f"the unit is {unit!r} where {wanted} is expected", "correct the unit"
                 )
+            if allowed and not unit and self._is_scaled(name, self._value[rows], sorted(allowed)[0]):
+                continue
             # The same metric may be in several sections, with more or fewer digits: the first is kept.
             values[self._launch[rows[::-1]] - self._first] = self._value[rows[::-1]]
         if (values < 0).any():
@@ -117,6 +122,16 @@ class Values:
             place = f"launch {self._first + at}, {name}"
             raise InputError(self.report.path, place, f"{values[at]:g} is negative", "correct the value")
         return self._found.setdefault(name, pd.Series(values, self.launches, name=name))
+
+    def _is_scaled(self, name: str, values: np.ndarray, unit: str) -> bool:
+        """Tell, with a warning, whether values without a unit were scaled: then each is below 1000, few are whole."""
+        broken = values[values != np.floor(values)]
+        if unit not in _SCALED or not len(broken) or values.max() >= 1000:
+            return False
+        problem = f"{broken[0]:g} has no unit, and cannot be in {unit}"
+        done = "taken as not recorded: keep the units, or print with --print-units base"
+        warn(self.report.path, name, problem, done)
+        return True
 
     def sum_of(self, counter: str) -> pd.Series | None:
         """Return the sum of a counter (``lts__t_bytes``), computed from a rate where only one was printed."""
