@@ -189,6 +189,25 @@ def test_partners_by_name_where_operators_are_not_recorded(tmp_path):
     assert found["act_one"] == found["act_two"] == ("", "")
 
 
+def test_kernels_of_one_family_do_not_replace_each_other(tmp_path):
+    stages = [("rms_norm1", 3), ("rms_norm2", 4)]
+    before = record(tmp_path, "b.json", ("gemm_a", 9), *stages, ("softmax_v1", 6), ("triton_poi_fused_add_0", 2))
+    other = [("rms_norm2", 4), ("rms_norm3", 5), ("softmax_v2", 3), ("triton_poi_fused_add_1", 1)]
+    result = compared(record(tmp_path, "a.json", ("gemm_a", 9), *other), before)
+    found = partners(result)
+    assert found["rms_norm1"] == ("", "") and found["rms_norm3"] == ("rms_norm3", "")
+    assert found["rms_norm2"] == ("rms_norm2", "name")
+    # Alone, a number may be a version; the compiler counts from anew in every program.
+    assert found["softmax_v1"] == ("softmax_v2", "launches")
+    assert found["triton_poi_fused_add_0"] == ("triton_poi_fused_add_1", "compiler's name")
+    shown = set(compared_table(result)["kernel"])
+    assert {"softmax_v1 → softmax_v2", "rms_norm1", "rms_norm2", "rms_norm3"} <= shown
+    # Tiles at the end of a name are of one product.
+    before = record(tmp_path, "b.json", ("cutlass_gemm_align4", 9), ("cutlass_gemm_align2", 8), ("flash_fwd", 5))
+    after = record(tmp_path, "a.json", ("cutlass_gemm_align4", 9), ("cutlass_gemm_align8", 5), ("flash_fwd", 5))
+    assert partners(compared(after, before))["cutlass_gemm_align2"] == ("cutlass_gemm_align8", "launches")
+
+
 def test_single_steps_are_compared_by_their_span(tmp_path):
     before, after = (
         record(tmp_path, f"{name}.json", ("gemm_a", time), ("rms_norm", 4), steps=1)

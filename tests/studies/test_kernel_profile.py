@@ -130,6 +130,26 @@ def test_baseline_kernel_by_kernel(reduce):
     assert [result[f"common_{name}"] for name in ("time", "baseline_time")] == pytest.approx([2.5e-6, 9.5e-6])
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "partner"),
+    [
+        (["a", "rms_norm_v1"], ["a", "rms_norm_v2"], "rms_norm_v1"),
+        (["rms_norm1", "rms_norm2"], ["rms_norm2", "rms_norm3"], None),
+        (["a", "rms_norm"], ["a", "flash_fwd"], None),
+        (["a", "mine_naive"], ["a", "mine_tiled"], "mine_naive"),
+        (["_fwd_kernel_0d1d2d34", "a", "b"], ["c", "d", "_fwd_kernel_0d1d23d4d"], "_fwd_kernel_0d1d2d34"),
+        (["triton_red_fused_sum_3", "a", "b"], ["c", "d", "triton_red_fused_sum_12"], "triton_red_fused_sum_3"),
+    ],
+)
+def test_what_may_replace_a_kernel(reduce, before, after, partner):
+    result = reduce(*(report(*((name, work(10)) for name in names)) for names in (after, before)))
+    table = kernel_table(result.data).set_index("kernel")
+    found = table.loc[after[-1], "baseline_kernel"]
+    assert found == partner if partner else pd.isna(found)
+    shown = table_for_people(kernel_table(result.data)).set_index("kernel")
+    assert ("kernel before" in shown) == bool(partner)
+
+
 def test_totals_of_the_same_kernels_are_compared_without_more_words(reduce):
     result = reduce(report(("a", work(10)), ("b", work(20))), report(("b", work(30)), ("a", work(30))))
     assert result.finding.endswith("2× as fast as the baseline (60 ns)")

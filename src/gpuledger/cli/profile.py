@@ -179,7 +179,7 @@ def _print_kernels(table) -> None:
     shown = table_for_people(table)
     cells = shown.astype(object).where(shown.notna(), "").to_numpy().tolist()
     rows = [[value if isinstance(value, str) else brief(value, 3) for value in row] for row in cells]
-    right = [at for at, name in enumerate(shown) if name not in ("kernel", "limited by")]
+    right = [at for at, name in enumerate(shown) if name not in ("kernel", "limited by", "kernel before")]
     print_table(list(shown), rows, right=right, spare=_SPARE)
 
 

@@ -169,6 +169,32 @@ def short_name(name: str) -> str:
     return _NUMBERED.sub(r"\1", base) or name.strip()[:200]
 
 
+#: Inductor numbers its kernels by their place in the graph; Triton up to 2.1 wrote which arguments are divisible by 16
+#: (``_0d1d2``).
+_COMPILED = re.compile(
+    r"^(?:(triton_[a-z]{2,4}_\w{1,400}?)_\d{1,5}|(\w{1,400}?[a-z])_0[dec]{0,2}1[dec]{0,2}[0-9dec]*)$"
+)
+
+
+def without_compilers_number(name: str) -> str:
+    """Return the short name of a kernel without what Triton and Inductor add, which changes with the program."""
+    base = short_name(name)
+    return next(filter(None, found.groups())) if (found := _COMPILED.match(base)) else base
+
+
+def are_siblings(one: str, other: str, kernels: Iterable[str]) -> bool:
+    """Tell whether two kernels are different ones of a family, of which `kernels` has several: ``norm1``, ``norm2``.
+
+    Names that differ only in the number at their end may also be versions of one kernel. Where a program has several
+    such kernels, they are not; of GEMMs, such numbers are tiles and alignments.
+    """
+    stem = short_name(one).rstrip("0123456789")
+    if stem != short_name(other).rstrip("0123456789") or parse(one).kernel_class == "gemm":
+        return False
+    bases = {base for name in kernels if (base := short_name(name)).startswith(stem)}
+    return sum(base.rstrip("0123456789") == stem for base in bases) > 1
+
+
 _D = r"(\d{1,4})"
 _TILES = (  # the first match counts; groups: tile_m, tile_n, tile_k, stages (missing groups are unknown)
     re.compile(rf"tilesize{_D}x{_D}x{_D}(?:_stage{_D})?"),

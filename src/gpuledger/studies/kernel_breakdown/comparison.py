@@ -10,6 +10,7 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.parts import join_parts
+from gpuledger.readers.kernel_names import are_siblings, without_compilers_number
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
@@ -25,8 +26,9 @@ IDLE, BETWEEN = "no kernel runs", "between steps"
 #: What the times of both steps are, by the last of their parts.
 TIMES = {BETWEEN: "from one step to the next", IDLE: "a step's span", "": "the kernels' time"}
 #: What kernels of both steps have in common: their operator and its inputs' shapes, only the sizes, of attention its
-#: queries; or their name, or, alone in their class, their short name or number of launches.
-MATCHES = ("operation", "sizes", "queries", "name", "short name", "launches")
+#: queries; or their name, or, alone in their class, their short name, that without a compiler's number, or their number
+#: of launches.
+MATCHES = ("operation", "sizes", "queries", "name", "short name", "compiler's name", "launches")
 #: The share of kernel time with a recorded operator and shapes from which on kernels are matched by these.
 _NAMED = 0.9
 #: How many parts a sentence names, and from which share of the largest one on.
@@ -180,7 +182,10 @@ def _match_rows(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str], 
     """
     loose = (["kernel_class", "sizes"], ["kernel_class", "operator", "queries"])
     if not named:
-        loose = (["kernel_class", "name"], ["kernel_class", "launches"])
+        loose = (["kernel_class", "name"], ["kernel_class", "numberless"], ["kernel_class", "launches"])
+        before, after = (
+            table.assign(numberless=table["name"].map(without_compilers_number)) for table in (before, after)
+        )
     rules = dict(zip(MATCHES[:3] if named else MATCHES[3:], (keys, *loose), strict=True))
     found: dict[int, tuple[int, str]] = {}
     taken: set[int] = set()
@@ -191,6 +196,9 @@ def _match_rows(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str], 
             keyed = zip(rest.itertuples(index=False, name=None), rest.index, strict=True)
             places.append(dict(keyed))
         for key in places[0].keys() & places[1].keys():
+            pair = [table.at[place[key], "name"] for table, place in zip((before, after), places, strict=True)]
+            if match == "launches" and any(are_siblings(*pair, table["name"]) for table in (before, after)):
+                continue
             found[places[0][key]] = places[1][key], match
             taken.add(places[1][key])
     return pd.DataFrame.from_dict(found, orient="index", columns=["row", "matched_by"]).astype({"row": "Int64"})

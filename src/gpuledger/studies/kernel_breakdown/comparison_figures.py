@@ -56,7 +56,9 @@ def draw_waterfall(axes: Axes, result: CaseResult, change: pd.Series) -> None:
 def label_kernels(compared: pd.DataFrame, length: int = 40) -> pd.Series:
     """Name each row of ``compared``: operator and sizes where they were recorded, else the kernel."""
     if (compared["kernel"] != "").all():
-        return labels(compared["kernel"], length)
+        before, after = (labels(compared[f"{name}_kernels"], length // 2) for name in RECORDINGS)
+        renamed = (compared["matched_by"] != "") & (compared["before_kernels"] != compared["after_kernels"])
+        return labels(compared["kernel"], length).mask(renamed, before + " → " + after)
     operator = compared["after_operator"].where(compared["after_operator"] != "", compared["before_operator"])
     operator = operator.str.rpartition("::")[2].str.strip("_")
     sizes = compared["sizes"].str.replace(r"[\[\]]", "", regex=True).str.replace(", ", "·")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.stored_data import Columns
-from gpuledger.readers.kernel_names import labels, short_name
+from gpuledger.readers.kernel_names import are_siblings, labels, parse, short_name, without_compilers_number
 from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
 
 _SUMS = ("time_s", "fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops", "dram_bytes", "l2_bytes")
@@ -166,19 +166,28 @@ def _limiter(row: dict[str, object]) -> str:
     return "latency"
 
 
+def _may_replace(name: str, earlier: str, *recorded: pd.Series) -> bool:
+    """Tell whether a kernel may compute what another one did, of which nothing else is left in both recordings."""
+    same_class = parse(name).kernel_class == parse(earlier).kernel_class
+    return same_class and not any(are_siblings(name, earlier, names) for names in recorded)
+
+
 def _with_baseline(table: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
-    """Add each kernel's baseline: of the same full name, else of the same short name, else the only ones left."""
+    """Add each kernel's baseline: of the same full name, else of the same short name, also without a compiler's number,
+    else the only ones left, if they are of one class.
+    """
     earlier = set(before["kernel"])
     partner: dict[str, str] = {name: name for name in table["kernel"] if name in earlier}
-    alike: dict[str, deque[str]] = {}
-    for name in before["kernel"]:
-        if name not in partner:
-            alike.setdefault(short_name(name), deque()).append(name)
+    others = [name for name in before["kernel"] if name not in partner]
+    for key in (short_name, without_compilers_number):
+        alike: dict[str, deque[str]] = {}
+        for name in others:
+            alike.setdefault(key(name), deque()).append(name)
+        left = [name for name in table["kernel"] if name not in partner]
+        partner |= {name: same.popleft() for name in left if (same := alike.get(key(name)))}
+        others = [name for same in alike.values() for name in same]
     left = [name for name in table["kernel"] if name not in partner]
-    partner |= {name: same.popleft() for name in left if (same := alike.get(short_name(name)))}
-    left = [name for name in left if name not in partner]
-    others = [name for same in alike.values() for name in same]
-    if len(left) == len(others) == 1:
+    if len(left) == len(others) == 1 and _may_replace(left[0], others[0], table["kernel"], before["kernel"]):
         partner[left[0]] = others.pop()
     known = before.set_index("kernel")
     table = table.assign(baseline_kernel=table["kernel"].map(partner).astype(object))
@@ -262,6 +271,9 @@ def table_for_people(table: pd.DataFrame) -> pd.DataFrame:
         # A speedup is of all of a kernel's launches, which may be more or fewer than before.
         if (table["launches"] != table["baseline_launches"].fillna(0)).any():
             shown["launches before"] = table["baseline_launches"]
+        renamed = table["baseline_kernel"].map(short_name, na_action="ignore") != table["kernel"].map(short_name)
+        if (renamed := renamed & table["baseline_kernel"].notna()).any():
+            shown["kernel before"] = labels(table["baseline_kernel"].dropna()).where(renamed)
         shown["before (µs)"] = table["baseline_time_s"] * 1e6
         shown["speedup (×)"] = table["speedup"]
     return shown.loc[:, shown.notna().any()]
