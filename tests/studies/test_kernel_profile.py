@@ -130,6 +130,13 @@ def test_baseline_kernel_by_kernel(reduce):
     assert [result[f"common_{name}"] for name in ("time", "baseline_time")] == pytest.approx([2.5e-6, 9.5e-6])
 
 
+def test_base_units_that_are_assumed_are_told_of(reduce):
+    result = reduce(report(("k", {"gpu__time_duration.sum": ("", 2512)})))
+    assert result["time"] == pytest.approx(2.512e-6)
+    assert result.warnings == ["r.csv: no metric has a unit; base units are assumed (ns, byte)"]
+    assert not reduce(report(("k", {"launch__waves_per_multiprocessor": ("", 0.5)}))).warnings
+
+
 @pytest.mark.parametrize(
     ("before", "after", "partner"),
     [

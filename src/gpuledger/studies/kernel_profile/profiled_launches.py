@@ -52,7 +52,7 @@ class ProfiledLaunches:
     ):
         self._path, self._shapes = path, shapes
         self._device: str | None = None
-        self._unnumbered, self._capabilities = True, set()
+        self._unnumbered, self._units, self._scaled, self._capabilities = True, False, False, set()
         self.launches = collect(self._read(decimal))
         for shape in shapes:
             if not 0 <= shape["launch"] < len(self.launches):
@@ -70,6 +70,8 @@ class ProfiledLaunches:
         if self._report.page == "wide" and self._unnumbered:
             problem = "a column per metric without ID and units: not ncu's own page"
             warn(path, "", problem, "base units are assumed (ns, byte)")
+        elif self._scaled and not self._units:
+            warn(path, "", "no metric has a unit", "base units are assumed (ns, byte)")
         if self._report.errors:
             warn(path, "", f"ncu reported: {self._report.errors[0][:200]}", "what it recorded is used")
         self.about: dict[str, tuple[Any, str]] = {"page": (self._report.page, "text")}
@@ -101,6 +103,8 @@ class ProfiledLaunches:
             self._device = self._device or _device(report)
             self._capabilities |= set(report.launches["compute_capability"].dropna().astype(str))
             self._unnumbered = self._unnumbered and report.launches["id"].isna().all()
+            self._units = self._units or any(report.metrics["unit"].cat.categories)
+            self._scaled = self._scaled or bool(launches[["time_s", "dram_bytes", "l2_bytes"]].notna().any(axis=None))
             # What the last part says holds for all: its page, and the errors so far.
             self._report = report
             if (launches["kernel"].str.strip() == "").any():
