@@ -50,7 +50,7 @@ def test_what_nsys_stats_prints(read):
     assert read(titles_alone) == expected
     old = NSYS.replace("Time (%)", "Time(%)").replace("** CUDA GPU Kernel Summary (cuda_gpu_kern_sum)", "CUDA Kernels")
     assert read(old.replace("(ns)", "(us)"))[1] == pytest.approx([6e-3, 2e-3])
-    for sign in ("// ", "# ", "> ", "  //"):
+    for sign in ("// ", "# ", "> ", "  //", " * "):
         assert read("".join(f"{sign}{line}" for line in NSYS.splitlines(keepends=True))) == expected
     # Somebody cut rows out.
     assert read(NSYS.replace("     25.0", "  ...\n     25.0")) == expected
@@ -159,6 +159,26 @@ def test_torch_on_other_devices(read, device):
     ]
     expected = [["gemm_kernel", 1], ["Memset (DEVICE)", 1]], pytest.approx([800e-6, 20e-6])
     assert read(printed_by_torch(rows, device, "820.000us")) == expected
+
+
+@pytest.mark.parametrize("sign", ["# ", "#", "// ", "/// ", "> ", "    ", " * ", "| "])
+def test_torch_in_comments(read, sign):
+    rows = [
+        ("aten::mm", "65.000ms", "800.000us", "97.00%", "1"),
+        ("void gemm<float, 2>(int *)", "0.000us", "800.000us", "97.00%", "1"),
+    ]
+    table = "".join(f"{sign}{line}\n" for line in printed_by_torch(rows, total="800.000us").splitlines())
+    expected = [["void gemm<float, 2>(int *)", 1]], pytest.approx([800e-6])
+    assert read(f"import torch\n{table}x = 1\n{sign}Name  of  another  table  with  many  cells\n") == expected
+
+
+def test_torch_in_markdown(read):
+    columns = ("Name", "Self CPU", "CPU total", "Self CUDA", "# of Calls")
+    rows = [("aten::mm", "65.000ms", "65.000ms", "0.000us", "1"), ("`add`", "0.000us", "0.000us", "7.000us", "3")]
+    lines = [columns, ("---", ":---", "---:", "---:", "---:"), *rows]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    other = "".join(f"| {' | '.join(line)} |\n" for line in (("a", "b", "c", "d", "e"), ("x", "0", "0", "1s", "2")))
+    assert read(f"# Profile\n\n{table}\n{other}") == ([["add", 3]], pytest.approx([7e-6]))
 
 
 def test_torch_without_rows_of_kernels(read):

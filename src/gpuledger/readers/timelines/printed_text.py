@@ -18,13 +18,13 @@ _RULE = re.compile(r"\s*[-+|][-+|=: ]*$")
 #: What stands behind a table: an empty line, a message, or the title or the header of another table.
 _END = re.compile(r"\s*$|==|\s*\*\* |Processing \[|[\s|]*(?:Type\s+)?Time ?\(%\)")
 #: People keep tables in comments of programs, and in quotes of letters.
-_COMMENT = re.compile(r"(?m)^[ \t]*(?://|#|>) ?")
+COMMENT = re.compile(r"(?m)^[ \t]*(?://[/!]?|#|>|\*(?![*/])) ?")
 _SIZE = re.compile(r"\((\d+) (\d+) (\d+)\)")
 
 
 def header(line: str) -> str:
     """Return a line that may be the header of a printed table as the header of a CSV table; empty of any other."""
-    names = _split(_COMMENT.sub("", line))
+    names = _split(COMMENT.sub("", line))
     return _csv([[part for name in names for part in _axes(name)]]) if len(names) >= _LEAST else ""
 
 
@@ -36,7 +36,7 @@ def rows(line: str, text: str) -> str:
     line, text : str
         The header, and what follows it.
     """
-    return _csv(_rows(_split(_COMMENT.sub("", line)), _COMMENT.sub("", text)))
+    return _csv(_rows(_split(COMMENT.sub("", line)), COMMENT.sub("", text)))
 
 
 def _csv(cells: Iterator[list[str]] | list[list[str]]) -> str:
