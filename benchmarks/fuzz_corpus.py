@@ -140,6 +140,11 @@ _XLA = """{"traceEvents": [
 {"ph": "X", "pid": 9, "tid": 3, "ts": 0.5, "dur": 1, "name": "cuLaunchKernel", "args": {"correlation_id": "7"}}]}"""
 
 
+_AUTOGRAD = """[{"name": "mm", "ph": "X", "ts": 1.5, "dur": 9.25, "tid": 0, "pid": "CPU functions", "args": {}}, \
+{"name": "mm", "ph": "f", "ts": 5, "tid": 0, "pid": "CUDA functions", "id": 0, "cat": "cpu_to_cuda", "args": {}}, \
+{"name": "NAME", "ph": "X", "ts": 5, "dur": 4.5, "tid": 0, "pid": "CUDA functions", "args": {}}, \
+{"name": "mm", "ph": "f", "ts": 6, "tid": 0, "pid": "CUDA functions", "id": 0, "cat": "cpu_to_cuda", "args": {}}, \
+{"name": "NAME", "ph": "X", "ts": 6, "dur": 2.5, "tid": 0, "pid": "CUDA functions", "args": {}}]"""
 #: What nvprof writes with --csv and prints, what torch.profiler prints, and what benchmarks of a server print.
 _NVPROF_CSV = """==12== Profiling result:
 "Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Size","Device","Stream","Name"
@@ -217,6 +222,8 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
+    yield "autograd, operators", written(folder / "mm.json", _AUTOGRAD.replace("NAME", "mm")), read_timeline
+    yield "autograd, kernels", written(folder / "gemm.json", _AUTOGRAD.replace("NAME", "gemm")), read_timeline
     yield "xla", written(folder / "host.trace.json", _XLA), read_timeline
     csv = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Device,Strm,Name\n1,2,3,1,1,1,a,7,k\n5,2,4,1,1,1,a,7,k\n"
     rows = '[{"Start (ns)": 1, "Duration (ns)": 2, "GrdX": 1, "GrdY": 1, "GrdZ": 1, "Strm": 7, "Name": "k"},\n'

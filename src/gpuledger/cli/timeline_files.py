@@ -23,6 +23,7 @@ def title_of_json(head: bytes) -> str | None:
         return None
     return {
         "kineto": "timeline of torch.profiler (Kineto)",
+        "autograd": "trace of torch.autograd.profiler",
         "xla": "timeline of XLA's profiler (JAX)",
         "proton": "profile of Triton's proton",
     }[form]

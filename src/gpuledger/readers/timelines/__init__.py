@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 from gpuledger.errors import InputError
+from gpuledger.readers.timelines.autograd import MARK, read_autograd
 from gpuledger.readers.timelines.database import read_database
 from gpuledger.readers.timelines.kineto import read_kineto
 from gpuledger.readers.timelines.nsys import read_nsys
@@ -29,7 +30,13 @@ def _read_sqlite(path: Path) -> Timeline:
     return read_database(path, _of_database)
 
 
-_READERS = {"kineto": read_kineto, "xla": read_xla, "proton": read_proton, "report": read_report}
+_READERS = {
+    "kineto": read_kineto,
+    "autograd": read_autograd,
+    "xla": read_xla,
+    "proton": read_proton,
+    "report": read_report,
+}
 _READERS |= {"sqlite": _read_sqlite, "nsys": lambda path: read_report_of_nsys(path, _read_sqlite)}
 #: How JSON begins; a log may begin with a name, a number or a date in brackets.
 JSON = re.compile(rb'[\xef\xbb\xbf\s]*(?:\{|\[\s*(?:[\[{"\]]|-?[\d.]+\s*,|$))')
@@ -39,8 +46,8 @@ _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 
 def timeline_format(path: str | Path) -> str:
-    """Tell the format of a file by its first bytes: ``kineto``, ``xla``, ``proton``, ``sqlite``, ``nsys`` (a report) or
-    ``report`` (a table).
+    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``xla``, ``proton``, ``sqlite``, ``nsys``
+    (a report) or ``report`` (a table).
     """
     path = Path(path)
     try:
@@ -64,18 +71,20 @@ def timeline_format(path: str | Path) -> str:
 
 
 def json_format(head: bytes) -> str:
-    """Tell the format of a timeline in JSON by how it begins: ``kineto``, ``xla``, ``proton`` or ``report``."""
+    """Tell the format of a timeline in JSON by how it begins, as :func:`timeline_format` calls it."""
     if _PROTON.match(head):
         return "proton"
     if head.startswith(b"[") and find_report(head.decode("utf-8", "replace")):
         return "report"
+    if MARK.search(head):
+        return "autograd"
     return "xla" if _XLA.search(head) else "kineto"
 
 
 def read_timeline(path: str | Path) -> Timeline:
     """Read a recorded timeline of any of these formats.
 
-    * torch.profiler (Kineto): JSON, plain or gzipped
+    * torch.profiler (Kineto), and torch.autograd.profiler without Kineto: JSON, plain or gzipped
     * XLA's profiler (JAX): JSON, plain or gzipped
     * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace`` and
       ``cuda_gpu_kern_sum``, as CSV or JSON or as printed
