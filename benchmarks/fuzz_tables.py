@@ -10,6 +10,7 @@ from gpuledger.ledger.datasets import Case, Dataset
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_names import PATTERNS
 from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
+from gpuledger.readers.kernel_tables.gemms import read_gemms
 from gpuledger.readers.kernel_tables.recurrent import read_recurrent
 from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
 from gpuledger.readers.kernel_tables.sparse import read_sparse
@@ -101,6 +102,27 @@ CASES = [
         "multiply_add,warm,0,1099511627776,16943455.0\ncopy,cold,262144,0,1559.4\ncopy,warm,262144,0,1500.5\n",
     ),
 ]
+CUTLASS_LOG = """=============================
+  Problem ID: 1
+
+        Provider: CUTLASS
+   OperationKind: gemm
+       Operation: cutlass_tensorop_s1688gemm_f16
+
+          Status: Success
+     Disposition: Passed
+
+       Arguments: --m=256 --n=4096 --k=512 --A=f16:column --B=f16:row --batch_count=1 --op_class=tensorop \\
+                  --accum=f32
+
+         Runtime: 1.55948  ms
+
+=============================
+"""
+CUTLASS_TABLE = (
+    "CSV Results:\n\nProblem,Provider,OperationKind,m,n,k,A,B,Runtime\n"
+    "1,CUTLASS,gemm,8,16,32,f16:row,f16:row,0.5\n2,CUTLASS,gemm,8,16,64,f16:row,f16:row,0.5\n"
+)
 #: Tables that take longer to reduce than to read: the study, what its case says, the reader, a few rows.
 READ = [
     (
@@ -117,6 +139,15 @@ READ = [
         lambda case: read_attention(case.path("attention"), case.inputs["unit"]),
         "op_name,kernel_source,attn_dtype,batch_size,isl,num_heads,head_dim,latency\n"
         "encoder_attention,triton,bfloat16,1,128,16,64,0.05\nencoder_attention,triton,bfloat16,4,576,16,72,0.02\n",
+    ),
+    *(
+        (
+            "kernel_time",
+            f"measurements: NAME, gpu: {gpu}, unit: ms",
+            lambda case: read_gemms(case.path("measurements"), case.inputs["unit"]),
+            text,
+        )
+        for gpu, text in (("h100-sxm", CUTLASS_LOG), ("h200-sxm", CUTLASS_TABLE))
     ),
     (
         "kernel_time",

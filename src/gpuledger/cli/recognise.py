@@ -138,6 +138,8 @@ def _look(found: Found, head: bytes) -> None:
 
 
 def _text(found: Found, head: bytes) -> None:
+    from gpuledger.readers.kernel_tables.cutlass import COLUMNS
+    from gpuledger.readers.kernel_tables.cutlass_log import is_log
     from gpuledger.readers.served_results import TITLE
     from gpuledger.readers.timelines.reports import find_report
 
@@ -152,6 +154,10 @@ def _text(found: Found, head: bytes) -> None:
     elif title := find_report(text):
         timeline_files.set_timeline(found, title)
         timeline_files.count_kernels(found)
+    elif is_log(text):
+        # The columns are those of its CSV.
+        found.format, found.cases = find_table(COLUMNS, found.path.name)
+        found.format, found.content = found.format.replace("table", "log", 1), found.size
     elif explained := explain(found.path.name, text):
         found.format, problem = explained
         found.problems.append(problem)

@@ -100,7 +100,7 @@ _KINDS = (
     ),
     _Kind(
         "cutlass_profiler output without a table of GEMMs",
-        "of a run of GEMMs, kernel_time and engine_comparison read the CSV that --output=FILE writes",
+        "of a run of GEMMs, kernel_time and engine_comparison read what it prints, or the CSV of --output=FILE",
         head=r"(?m)\A[^\n]*\bProblem,Provider,OperationKind,|^CSV Results:|^ +Provider: CUTLASS$",
     ),
     _Kind(

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
+from gpuledger.readers.kernel_tables.cutlass_log import HEADER, is_log, read_log
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 
 #: Columns that tell its CSV from others, and those that are read besides sizes.
@@ -13,15 +14,16 @@ COLUMNS = ("Provider", "OperationKind", "m", "n", "k", "A", "B", "Runtime")
 _OTHERS = ("Operation", "Disposition", "Status", "batch_count", "op_class", "accum")
 #: Its operands' types, as :mod:`.gemms` calls them.
 _TYPES = {"f16": "float16", "bf16": "bfloat16", "tf32": "tf32", "s8": "int8", "e4m3": "fp8", "e5m2": "fp8"}
+_HEAD = 1 << 16
 #: What it says of results that were right, or that nobody asked it to check.
 _GOOD = ("passed", "not_verified")
 
 
 def is_cutlass(path: Path) -> bool:
-    """Tell whether a file begins like the CSV that cutlass_profiler writes; its tags may come first."""
+    """Tell whether a file begins like what cutlass_profiler writes or prints."""
     try:
         with path.open("rb") as file:
-            return b"Problem,Provider,OperationKind," in file.readline(4096)
+            return path.suffix != ".parquet" and is_log(file.read(_HEAD).decode("utf-8", "replace"))
     except OSError:
         return False
 
@@ -38,7 +40,9 @@ def read_cutlass(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """
     if unit != "ms":
         raise InputError(path, "column Runtime", f"cutlass_profiler's times are in ms, not in {unit}", "give unit: ms")
-    table = MeasuredTable(path, COLUMNS, _OTHERS, unit)
+    with path.open("rb") as file:
+        written = HEADER.match(file.readline(4096).decode("utf-8-sig", "replace"))
+    table = MeasuredTable(path, COLUMNS, _OTHERS, unit, cells=None if written else read_log(path))
     cells = table.cells.assign(types=_types(table.cells))
     left, skipped = pd.Series(True, cells.index), set()
     for name, good in (

@@ -29,6 +29,8 @@ class MeasuredTable:
         Of the times: a key of :data:`gpuledger.readers.tabular.SECONDS`.
     powers : bool
         Whether the columns ``power`` and ``power_limit`` (W) are wanted as well.
+    cells : DataFrame, optional
+        The table, where the file holds it in another form.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class MeasuredTable:
         optional: Sequence[str] | None = (),
         unit: str = "s",
         powers: bool = False,
+        cells: pd.DataFrame | None = None,
     ):
         self.path, self.unit, self.powers = path, unit, powers
-        self.cells = _read(path, [*wanted, *(POWERS if powers else ())], optional)
+        self.cells = _read(path, [*wanted, *(POWERS if powers else ())], optional, cells)
 
     def __contains__(self, name: str) -> bool:
         return name in self.cells
@@ -133,10 +136,14 @@ def median_of_equal(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[keys].iloc[first].reset_index(drop=True).assign(measured_s=medians)
 
 
-def _read(path: Path, wanted: Sequence[str], optional: Sequence[str] | None) -> pd.DataFrame:
-    parquet = path.suffix == ".parquet"
+def _read(
+    path: Path, wanted: Sequence[str], optional: Sequence[str] | None, table: pd.DataFrame | None
+) -> pd.DataFrame:
+    parquet = path.suffix == ".parquet" and table is None
     try:
-        if parquet:
+        if table is not None:
+            pass
+        elif parquet:
             tabular.check_width(path, names := pq.read_schema(path).names)
             chosen = [name for name in names if optional is None or name in wanted or name in optional]
             table = pd.read_parquet(path, columns=chosen)
