@@ -52,7 +52,7 @@ def read_cutlass(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
         ("batch_count", pd.to_numeric(_column(cells, "batch_count", 1), errors="coerce").eq(1)),
         ("types", cells["types"].isin([*_TYPES.values(), "float32"])),
     ):
-        skipped |= {f"{name} {value}" for value in cells.loc[left & ~good, name].astype(str)}
+        skipped |= {f"{name} {value}" for value in _column(cells, name, "").loc[left & ~good].astype(str)}
         left &= good
     table.cells = cells[left]
     if table.cells.empty:
