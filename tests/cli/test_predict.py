@@ -423,7 +423,7 @@ def test_an_objective_of_the_first_token_alone_draws_no_line(tmp_path):
         (("--gpu", "nvl-ax", "--precision", "weights=fp32,activations=fp32"), "the peak of fp32 is missing"),
         (("--gpu", "jgs", "--tp", "2"), "no link to other GPUs"),
         (("--gpu-file", "missing.csv"), "missing.csv"),
-        (("--gpu", "a100", "--cached", "64"), "leave at least one token"),
+        (("--gpu", "a100", "--cached", "64"), r"--cached: 64 of the 64 tokens of --input .*leave at least one token"),
         (("--gpu", "a100", "--draft", "Llama-3.1-8B"), "of the same vocabulary"),
         (("--gpu", "a100", "--draft", "mtp", "--draft-tokens", "65"), "is out of range"),
         (("--gpu", "a100", "--draft", "mtp", "--acceptance", "1.5"), "is no probability"),

@@ -59,6 +59,9 @@ def test_what_is_missing_or_contradicts_is_one_line(tmp_path):
         reduced(results_case(tmp_path, VLLM, stated={"parallel": {"tensor": 8}}))
     with refused("over how many GPUs", "add parallel"):
         reduced(results_case(tmp_path, VLLM, stated={"engine": "vllm"}))
+    with refused("does not say which model was served", "add model"):
+        unnamed = {name: value for name, value in STATED.items() if name != "model"}
+        reduced(results_case(tmp_path, VLLM | {"model_id": ""}, stated=unnamed))
     with refused("tensor is 8, but result.jsonl says 4"):
         reduced(results_case(tmp_path, SGLANG, stated={"parallel": {"tensor": 8}}))
     with refused("did not limit the requests in flight"):
@@ -88,6 +91,11 @@ def test_the_command_line_says_the_same(tmp_path):
     assert "TP8 on NVIDIA H100" in said and "times as long as its kernels" in said
     with refused("over how many GPUs", "add --tp"):
         command_line.run(*asked[:-2], "--model", "Llama-3.1-70B")
+    with refused("can be expressed", "say with --model which model served if Foo is a folder or an alias"):
+        command_line.run(*asked, "--model", "Foo")
+    results_case(tmp_path, VLLM | {"model_id": ""})
+    with refused("does not say which model was served", "add --model"):
+        command_line.run(*asked)
     with refused("--gpu", "several GPUs"):
         command_line.run(*asked[:3], "h100-sxm,h200-sxm", *asked[4:])
 

@@ -142,6 +142,9 @@ def predict(
     if pictures and cached > input_tokens:
         problem = f"{cached:,} tokens are cached, but only {input_tokens:,} of --input are no image's"
         raise InputError("command line", "--cached", problem, "cache fewer, or leave the images out")
+    if cached >= tokens_in:
+        problem = f"{cached:,} of the {tokens_in:,} tokens of --input are cached"
+        raise InputError("command line", "--cached", problem, "leave at least one token to be processed")
     formats = _precision(precision.lower(), model.precision) if precision else None
     drafts = _speculation(draft, model, draft_tokens, acceptance) if draft else None
     experts = any(isinstance(group.ffn, Experts) for group in model.layers)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: Options for the degrees of parallelism.
 _DEGREES = {"tensor": "tp", "pipeline": "pp", "replicas": "dp", "expert": "ep"}
 _REMEDIES = {"engine": "add --engine vllm, sglang or trtllm", "tensor": "add --tp"}
+_REMEDIES["model"] = "add --model and its name, such as Llama-3.1-70B"
 #: Columns of the table, and the keys of --json.
 _COLUMNS = {
     **{"id": "run", "requests": "in flight", "input_tokens": "prompt", "output_tokens": "output"},
@@ -72,7 +73,9 @@ def served(
     stated = {name: value for name, value in said.items() if value}
     stated["parallel"] = {name: degrees[option] for name, option in _DEGREES.items() if degrees[option]}
     runs = table_of([run for path in results for run in runs_on(chosen, path)], stated, ("command line", ""), _REMEDIES)
-    found = predict_table(runs, chosen, None, (results[0], ""))
+    named = ", ".join(runs["model"].astype(str).unique())[:100]
+    remedy = f"check --gpu, and say with --model which model served if {named} is a folder or an alias"
+    found = predict_table(runs, chosen, None, (results[0], ""), remedy=remedy)
     data = found.data
     table = data.assign(
         measured_ms=1e3 * data["measured_s"],

@@ -65,6 +65,7 @@ def predict_table(
     where: tuple[str | Path, str],
     left_out: pd.Series | None = None,
     given_ttft: bool = True,
+    remedy: str = "add runs that the models can express, or set another gpu",
 ) -> PredictedRuns:
     """Predict every run of a table, each of which stands there once; as :func:`predict_runs`.
 
@@ -78,6 +79,8 @@ def predict_table(
         Whose times errors are about.
     left_out : Series of bool
         Runs that only decode and are not asked for.
+    remedy : str
+        What to do if no run can be predicted.
     """
     left_out = pd.Series(False, runs.index) if left_out is None else left_out
     parts, refused, used = _predict(express(configs, gpu), gpu, runs[~left_out], given_ttft)
@@ -85,7 +88,7 @@ def predict_table(
     reasons = "; ".join(f"{count} {reason}" for reason, count in sorted(refused.items(), key=lambda e: (-e[1], e[0])))
     if not parts:
         problem = f"no run on {gpu.name} can be expressed ({reasons or 'none'})"
-        raise InputError(where[0], "", problem, "add runs that the models can express, or set another gpu")
+        raise InputError(where[0], "", problem, remedy)
     data = pd.concat(parts).sort_index().reset_index(drop=True)
     if than := beyond_plausible(data["measured_s"], data["kernels_s"]):
         problem = f"times are, in the median, {than} than the sum of the kernels"

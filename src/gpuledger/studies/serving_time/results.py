@@ -15,6 +15,9 @@ from gpuledger.studies.serving_time.runs import APART, PREFILL, TOGETHER
 DEGREES = ("tensor", "pipeline", "replicas", "expert")
 #: What a user adds to a case where a result does not say it.
 _REMEDIES = {"engine": "add engine: vllm, sglang or trtllm", "tensor": "add parallel: {tensor: …}"}
+_REMEDIES["model"] = "add model: its name on the hub, or one of resources/models"
+_MISSING = {"engine": "which engine served", "tensor": "over how many GPUs the model was split"}
+_MISSING["model"] = "which model was served"
 
 
 def read_results(case: Case, gpu: Gpu) -> pd.DataFrame:
@@ -79,12 +82,12 @@ def table_of(
     where : path and str
         Where that stands.
     remedies : mapping
-        What to add where neither says the ``engine`` or the degree ``tensor``.
+        What to add where neither says the ``engine``, the ``model`` or the degree ``tensor``.
 
     Raises
     ------
     InputError
-        An engine or a number of GPUs that neither says, or a degree that they say differently.
+        An engine, a model or a number of GPUs that neither says, or a degree that they say differently.
     """
     return pd.DataFrame([_row(run, stated, where, remedies) for run in runs])
 
@@ -98,17 +101,17 @@ def _row(run: ServedRun, stated: Mapping[str, Any], where: tuple[Any, str], reme
             raise InputError(*where, problem, "correct or remove it")
         degrees[name] = told or found
     engine, precision = stated.get("engine", run.engine), stated.get("precision", run.quantised)
-    for name, known in (("engine", engine), ("tensor", degrees["tensor"])):
+    model = stated.get("model", run.model)
+    for name, known in (("engine", engine), ("model", model), ("tensor", degrees["tensor"])):
         if not known:
-            what = {"engine": "which engine served", "tensor": "over how many GPUs the model was split"}[name]
-            raise InputError(*where, f"{run.place} does not say {what}", remedies[name])
+            raise InputError(*where, f"{run.place} does not say {_MISSING[name]}", remedies[name])
     replicas, ranks = max(degrees["replicas"], 1), max(degrees["expert"], 1)
     sharing = replicas * run.copies * max(run.workers, 1)
     requests = -(-run.in_flight // sharing)
     return {
         "id": run.place,
         "engine": engine,
-        "model": stated.get("model", run.model),
+        "model": model,
         "precision": precision,
         "mode": APART if run.workers else TOGETHER,
         "quantised": "nvfp4" if precision == "fp4" else precision,
