@@ -152,6 +152,16 @@ def test_what_was_printed_says_the_same(tmp_path):
     assert (run.place, run.engine) == ("run.log", "sglang")
 
 
+def test_the_rate_in_the_summary_and_the_model_in_the_command_count(tmp_path):
+    command = "$ vllm bench serve --backend vllm --model Qwen/Qwen3-8B --request-rate 2\n"
+    summary = PRINTED[PRINTED.index("====") :]
+    rate = "Request rate configured (RPS):           2.00\nBenchmark duration"
+    (tmp_path / "log.txt").write_text(command + summary.replace("Benchmark duration", rate), "utf-8")
+    (tmp_path / "old.txt").write_text(f"Traffic request rate: 2.00\n{summary}", "utf-8")
+    (found,), (old,) = (read_served(tmp_path / name) for name in ("log.txt", "old.txt"))
+    assert found.in_flight == old.in_flight < 50 and found.model == "Qwen/Qwen3-8B"
+
+
 def test_inferencex_says_all_of_the_server_and_times_in_seconds(tmp_path):
     run = one(tmp_path, INFERENCEX)
     assert (run.gpu, run.engine, run.model, run.quantised) == ("h100", "vllm", "openai/gpt-oss-120b", "fp4")

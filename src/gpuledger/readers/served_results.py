@@ -40,11 +40,12 @@ _PRINTED = {
     **{"successful requests": "completed", "benchmark duration (s)": "duration", "backend": "backend"},
     **{"total input tokens": "total_input_tokens", "total generated tokens": "total_output_tokens"},
     **{"request throughput (req/s)": "request_throughput", "traffic request rate": "request_rate"},
+    "request rate configured (rps)": "request_rate",
     **{f"{word} request concurrency": "max_concurrency" for word in ("maximum", "max")},
     **{f"{kind} {time} (ms)": f"{kind}_{time}_ms" for kind in ("mean", "median") for time in ("ttft", "tpot")},
 }
-#: Of the command's arguments, which some versions print first.
-_MODEL = re.compile(r"\bNamespace\(.*?\bmodel='([^']*)'")
+#: Of the command or its arguments, which some versions print first.
+_MODEL = re.compile(r"\bNamespace\(.*?\bmodel='([^']*)'|(?:^|\s)--model[ =]['\"]?([\w./-]+)", re.MULTILINE)
 #: Names of a degree of parallelism among vLLM's metadata and SGLang's arguments.
 _DEGREES = {
     "tensor": ("tensor_parallel_size", "tp_size", "tp"),
@@ -170,7 +171,7 @@ def _printed(text: str) -> Iterator[dict[str, str]]:
         # After the summary of the run before.
         above = above.rpartition("\n=====")[2]
         model = _MODEL.findall(above)
-        found = {"model_id": model[-1]} if model else {}
+        found = {"model_id": "".join(model[-1])} if model else {}
         for line in [*above.splitlines(), *below.partition("\n=====")[0].splitlines()]:
             name, colon, value = line.partition(":")
             if colon and (key := _PRINTED.get(name.strip().lower())):
