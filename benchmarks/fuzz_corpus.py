@@ -49,6 +49,8 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     """Yield the name of a reader, a file that it reads, and the reader."""
     yield from ((f"ncu {path.name}", path, ncu.read) for path in sorted((DATA / "ncu").glob("*.csv")))
     yield "ncu long_base.txt", DATA / "ncu/long_base.txt", ncu.read
+    labelled = "".join(f"0: {line}\n" for line in (DATA / "ncu/long_base.txt").read_text().splitlines())
+    yield "ncu by srun", written(folder / "srun.txt", labelled), ncu.read
     rows = "k,gpu__time_duration.sum,12512\nk,dram__bytes.sum,1.5\nm,gpu__time_duration.sum,2512\n"
     unitless = written(folder / "unitless.csv", f"Kernel Name,Metric Name,Metric Value\n{rows}")
     yield "ncu without units", unitless, lambda path: launch_quantities(ncu.read(path))

@@ -277,6 +277,13 @@ def test_processes_part_launches(read):
     assert report.launches["process_id"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("sign", ["0: ", "17:", "[1,0]<stdout>: ", "2026-01-31T10:00:00.000Z ", "app-1  | ", "# "])
+def test_what_launchers_put_in_front_of_every_line(read, sign):
+    text = HEADER + row("a", "1.5") + row("b", "2.5") + row("a", "3.5", launch=1)
+    report = read("".join(f"{sign}{line}\n" for line in text.splitlines()))
+    assert report.metrics["value"].tolist() == [1.5, 2.5, 3.5] and launches_of(report) == [0, 0, 1]
+
+
 def test_rows_without_id_part_where_the_first_metric_comes_again(read):
     header = '"Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
     rows = '"k","a","byte","1"\n"k","b","byte","2"\n'

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuledger.errors import InputError
 from gpuledger.readers import ncu
 from gpuledger.readers.ncu.labels import NAMES
 from gpuledger.readers.ncu.quantities import launch_quantities
@@ -105,6 +106,18 @@ def test_windows_line_ends_and_a_cut(tmp_path):
     whole = read(tmp_path, DETAILS.replace("\n", "\r\n"))
     assert len(whole.metrics) == 5
     assert len(read(tmp_path, DETAILS[: DETAILS.index("DRAM Throughput")]).metrics) == 2
+
+
+@pytest.mark.parametrize("sign", ["0: ", " 12: ", "[1,0]<stdout>:", "// ", "#", "> ", "app-1  | "])
+def test_what_launchers_and_comments_put_in_front_of_every_line(tmp_path, sign):
+    whole = read(tmp_path, DETAILS)
+    found = read(tmp_path, "".join(f"{sign}{line}\n" for line in DETAILS.splitlines()))
+    assert found.metrics.equals(whole.metrics) and found.launches.equals(whole.launches)
+
+
+def test_pages_of_processes_between_each_other_are_not_one(tmp_path):
+    with pytest.raises(InputError, match="no metric table"):
+        read(tmp_path, "".join(f"{rank}: {line}\n" for line in DETAILS.splitlines() for rank in (0, 1)))
 
 
 def test_what_somebody_pasted_into_a_page(tmp_path):

@@ -64,8 +64,10 @@ class RepairedRows:
         self._empty = ends == self._starts
         self._fields = np.bincount(line[separates], minlength=len(ends)) + 1
         self._odd = ((quotes_at_end - quotes_before) & 1).astype(bool)
-        first = letters[self._starts]
-        begins = (first == _QUOTE) | ((first >= _ZERO) & (first <= _NINE)) | (layout.key_column != 0)
+        first, until = letters[self._starts], kind[np.searchsorted(special, self._starts)]
+        # Behind a number and something else, such as srun's "0: ", a quoted row begins later in the line.
+        numbered = (first >= _ZERO) & (first <= _NINE) & ((until == self._delimiter) | (not layout.quoted))
+        begins = (first == _QUOTE) | numbered | (layout.key_column != 0)
         self._excess = self._trailing_delimiters()
         fields = self._fields - self._excess
         self._good = begins & ~self._odd & (fields >= layout.needed) & (fields <= len(layout.names))

@@ -21,6 +21,9 @@ _SUMMARY = re.compile(
 _PROCESS = re.compile(r"^ *\[(?P<process>\d+)\] \S.*@\S+\s*$")
 _RULE = re.compile(r"^\s*-{3,}(?: -{3,}){2,}\s*$")
 _TITLE = re.compile(r"^\s*Metric Name\s+Metric Unit\s+(Metric Value|Minimum\s+Maximum\s+Average)\s*$")
+#: What srun --label, mpirun, containers and comments of programs put in front of every line.
+_PREFIX = re.compile(r"^(?: *\d{1,5}: ?|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|[ \t]*(?://[/!]?|#|>) ?|[\w.-]{1,60} +\| )")
+_UNCUT = re.compile(r"(?!)")
 _CSV = re.compile(rb'"Metric Name"|"Kernel Name"|,Metric Name,|,Kernel Name,')
 _LAUNCH = ("ID", "Process ID", "Kernel Name", "Context", "Stream", "Grid Size", "Block Size", "Device", "CC")
 _METRIC = ("Section Name", "Metric Name", "Metric Unit")
@@ -42,14 +45,19 @@ def csv_of_text(blocks: Iterable[bytes]) -> Iterator[bytes]:
     blocks = iter(blocks)
     first = next(blocks, b"")
     lines = first.decode("utf-8", "replace").splitlines() if b"---" in first and not _CSV.search(first) else []
+    prefixes = {match[0] for line in lines if (match := _PREFIX.match(line))}
+    # Lines of several processes between each other are not one page.
+    cut = _PREFIX if len({prefix.strip() for prefix in prefixes}) == 1 else _UNCUT
+    lines = [cut.sub("", line) for line in lines]
     if any(map(_RULE.match, lines)) and any(_KERNEL.match(line) or _SUMMARY.match(line) for line in lines):
-        page = _TextPage(any(map(_SUMMARY.match, lines)))
+        page = _TextPage(any(map(_SUMMARY.match, lines)), cut)
         return (page.rows(block) for block in chain([first], blocks))
     return chain([first] if first else [], blocks)
 
 
 class _TextPage:
-    def __init__(self, summary: bool):
+    def __init__(self, summary: bool, cut: re.Pattern[str]):
+        self._cut = cut
         self._values = ("Minimum", "Maximum", "Average") if summary else ("Metric Value",)
         self._launch: dict[str, str] = {}
         # Without the line of the process, as what somebody cut out and pasted into a page, there is one.
@@ -62,7 +70,7 @@ class _TextPage:
         out = io.StringIO()
         writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
         for line in block.decode("utf-8", "replace").split("\n")[: None if block[-1:] != b"\n" else -1]:
-            row = self._row(line)
+            row = self._row(self._cut.sub("", line))
             if not self._begun:  # no metric comes before its launch: the header can take the first line
                 extra = ("Invocations",) if len(self._values) > 1 else ()
                 writer.writerow([*_LAUNCH, *extra, *_METRIC, *self._values])

@@ -39,7 +39,7 @@ _READERS = {
 }
 _READERS |= {"sqlite": _read_sqlite, "nsys": lambda path: read_report_of_nsys(path, _read_sqlite)}
 #: How JSON begins; a log may begin with a name, a number or a date in brackets.
-JSON = re.compile(rb'[\xef\xbb\xbf\s]*(?:\{|\[\s*(?:[\[{"\]]|-?[\d.]+\s*,|$))')
+JSON = re.compile(rb'[\xef\xbb\xbf\s]*(?!\[\d{1,5},\d{1,5}\]<)(?:\{|\[\s*(?:[\[{"\]]|-?[\d.]+\s*,|$))')
 _PROTON = re.compile(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
 #: The names of processes, at the beginning of a trace of XLA's profiler.
 _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
