@@ -218,6 +218,8 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
         database.executescript(_RPD)
     yield "rpd", folder / "a.rpd", read_timeline
     yield "torch.profiler's table", written(folder / "torch.txt", _TORCH_TABLE), read_timeline
+    labelled = "".join(f"(Worker_TP0 pid=7) {line}\n" for line in _TORCH_TABLE.splitlines())
+    yield "table of a worker", written(folder / "worker.log", labelled), read_timeline
     yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
     for name, entry in (("AIPerf", AIPERF), ("GenAI-Perf", GENAI_PERF), ("GuideLLM", GUIDELLM), ("LLMPerf", LLMPERF)):
         yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served

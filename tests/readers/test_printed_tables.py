@@ -1,5 +1,6 @@
 """Tables of kernels that nsys, rocprofv3 and torch.profiler print in a terminal, as people keep them."""
 
+import re
 import warnings
 
 import pytest
@@ -50,7 +51,7 @@ def test_what_nsys_stats_prints(read):
     assert read(titles_alone) == expected
     old = NSYS.replace("Time (%)", "Time(%)").replace("** CUDA GPU Kernel Summary (cuda_gpu_kern_sum)", "CUDA Kernels")
     assert read(old.replace("(ns)", "(us)"))[1] == pytest.approx([6e-3, 2e-3])
-    for sign in ("// ", "# ", "> ", "  //", " * "):
+    for sign in ("// ", "# ", "> ", "  //", " * ", "12: ", "[1,0]<stdout>:"):
         assert read("".join(f"{sign}{line}" for line in NSYS.splitlines(keepends=True))) == expected
     # Somebody cut rows out.
     assert read(NSYS.replace("     25.0", "  ...\n     25.0")) == expected
@@ -161,7 +162,11 @@ def test_torch_on_other_devices(read, device):
     assert read(printed_by_torch(rows, device, "820.000us")) == expected
 
 
-@pytest.mark.parametrize("sign", ["# ", "#", "// ", "/// ", "> ", "    ", " * ", "| "])
+SIGNS = ["# ", "#", "// ", "/// ", "> ", "    ", " * ", "| "]
+LABELS = ["(Worker_TP0 pid=2551) ", "(Worker pid=7, ip=10.0.0.1) ", "0: ", "[1,0]<stdout>:"]
+
+
+@pytest.mark.parametrize("sign", [*SIGNS, *LABELS])
 def test_torch_in_comments(read, sign):
     rows = [
         ("aten::mm", "65.000ms", "800.000us", "97.00%", "1"),
@@ -170,6 +175,17 @@ def test_torch_in_comments(read, sign):
     table = "".join(f"{sign}{line}\n" for line in printed_by_torch(rows, total="800.000us").splitlines())
     expected = [["void gemm<float, 2>(int *)", 1]], pytest.approx([800e-6])
     assert read(f"import torch\n{table}x = 1\n{sign}Name  of  another  table  with  many  cells\n") == expected
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_lines_of_other_processes_are_left_out(read, label):
+    rows = [("gemm_kernel", "0.000us", "800.000us", "100.00%", "1"), ("## Call x", "1s", "1s", "0.00%", "1")]
+    table = printed_by_torch(rows, total="800.000us").splitlines()
+    other = re.sub(r"[07](?=\b)|TP0", lambda digit: digit[0].replace("0", "9").replace("7", "8"), label)
+    between = "".join(f"{one}{line}\n" for line in table for one in (label, other))
+    assert read(between) == ([["gemm_kernel", 1]], pytest.approx([800e-6]))
+    between = "".join(f"{one}{line}\n" for line in NSYS.splitlines() for one in (label, other))
+    assert read(between)[0] == [["void gemm<float, 2>(int *)", 3], ["add  of two", 1]]
 
 
 def test_torch_in_markdown(read):

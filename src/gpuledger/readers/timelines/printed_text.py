@@ -17,8 +17,12 @@ _APART = re.compile(r"\s{2,}")
 _RULE = re.compile(r"\s*[-+|][-+|=: ]*$")
 #: What stands behind a table: an empty line, a message, or the title or the header of another table.
 _END = re.compile(r"\s*$|==|\s*\*\* |Processing \[|[\s|]*(?:Type\s+)?Time ?\(%\)")
-#: People keep tables in comments of programs, and in quotes of letters.
-COMMENT = re.compile(r"(?m)^[ \t]*(?://[/!]?|#|>|\*(?![*/])) ?")
+#: People keep tables in comments of programs, and in quotes of letters; vLLM and Ray put processes in front of every
+#: line, srun --label and mpirun ranks.
+COMMENT = re.compile(
+    r"(?m)^[ \t]*(?:(//[/!]?|#|>|\*(?![*/])) ?|\(\w[^()\n]{0,80}?\bpid=\d{1,9}[^()\n]{0,40}\) ?"
+    r"|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|\d{1,5}: )"
+)
 _SIZE = re.compile(r"\((\d+) (\d+) (\d+)\)")
 
 
@@ -36,7 +40,17 @@ def rows(line: str, text: str) -> str:
     line, text : str
         The header, and what follows it.
     """
-    return _csv(_rows(_split(COMMENT.sub("", line)), COMMENT.sub("", text)))
+    return _csv(_rows(_split(COMMENT.sub("", line)), below(line, text)))
+
+
+def below(line: str, text: str) -> str:
+    """Return the text below a header without what stands in front of both; lines of other processes are left out."""
+    if not (sign := COMMENT.match(line)):
+        return text
+    own, other = sign[0].strip(), "" if sign[1] else None
+    rows = (row.lstrip() for row in text.split("\n"))
+    cut = (row.removeprefix(own) if row.startswith(own) else other for row in rows)
+    return "\n".join(row for row in cut if row is not None)
 
 
 def _csv(cells: Iterator[list[str]] | list[list[str]]) -> str:

@@ -8,14 +8,14 @@ import io
 import re
 
 from gpuledger.readers.tabular import SECONDS
-from gpuledger.readers.timelines.printed_text import COMMENT
+from gpuledger.readers.timelines.printed_text import COMMENT, below
 
 _APART = re.compile(r"\s{2,}")
-_RULE = re.compile(r"[\s/#>*|]*[-:]{3}[-:\s|]*")
+_RULE = re.compile(r"[\s|]*[-:]{3}[-:\s|]*")
 _TIME = re.compile(r"-?(\d+(?:\.\d+)?)(us|ms|s)")
 #: The time on the GPU, which PyTorch calls CUDA, XPU, HPU, ...
 _SELF = re.compile(r"Self (?!CPU\b)\w+")
-_TOTAL = re.compile(rf"(?m)^[\s/#>*|]*{_SELF.pattern} time total:\s*(\S+)")
+_TOTAL = re.compile(rf"(?m)^[\s|]*{_SELF.pattern} time total:\s*(\S+)")
 _COLUMNS = ("Name", "Self CUDA", "# of Calls")
 #: Ranges that PyTorch marks itself; their rows of the host may be beyond the table's limit.
 _RANGE = re.compile(r"ProfilerStep\*|## Call CompiledFxGraph|Torch-Compiled Region")
@@ -27,13 +27,13 @@ _EXACT = 0.02
 
 def _cells(line: str, bars: bool) -> list[str]:
     """Return the cells of a line; a table may stand in a comment, or have bars as in Markdown."""
-    line = COMMENT.sub("", line).strip().strip("|")
+    line = line.strip().strip("|")
     return [cell.strip(" `") for cell in line.split("|")] if bars else _APART.split(line.strip())
 
 
 def header(line: str) -> str:
     """Return the header of the CSV table of a header that torch.profiler printed; empty of any other line."""
-    names = _cells(line, " | " in line)
+    names = _cells(COMMENT.sub("", line), " | " in line)
     printed = names[0] == "Name" and "# of Calls" in names and any(map(_SELF.fullmatch, names))
     return ",".join(_COLUMNS) if printed else ""
 
@@ -45,7 +45,7 @@ def rows(line: str, text: str) -> tuple[str, str]:
     Ranges that the program marked have two rows, too; there, one counts all that the GPU does meanwhile. If the other
     is beyond the table's limit, kernels take longer than the total with them: they are left out, longest first.
     """
-    names = _cells(line, bars := " | " in line)
+    names, text = _cells(COMMENT.sub("", line), bars := " | " in line), below(line, text)
     own = next(filter(_SELF.fullmatch, names))
     cells = []
     for row in text.split("\n"):
@@ -82,7 +82,7 @@ def rows(line: str, text: str) -> tuple[str, str]:
 
 def _whole(cells: list[dict[str, str]], own: str, text: str) -> float:
     """Return the total that is printed below a table, or else the one that its longest row's share tells."""
-    behind = re.split(r"\n[\s/#>*|]*Name  ", text, maxsplit=1)[0]
+    behind = re.split(r"\n[\s|]*Name  ", text, maxsplit=1)[0]
     if total := _TOTAL.search(behind):
         return _seconds(total.group(1))
     longest = max(cells, key=lambda row: _seconds(row[own]), default={})
