@@ -228,6 +228,9 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "kineto", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
     yield "autograd, operators", written(folder / "mm.json", _AUTOGRAD.replace("NAME", "mm")), read_timeline
     yield "autograd, kernels", written(folder / "gemm.json", _AUTOGRAD.replace("NAME", "gemm")), read_timeline
+    with zipfile.ZipFile(folder / "trace.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("trace.json", _XLA)
+    yield "zipped trace", folder / "trace.zip", read_timeline
     yield "xla", written(folder / "host.trace.json", _XLA), read_timeline
     csv = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Device,Strm,Name\n1,2,3,1,1,1,a,7,k\n5,2,4,1,1,1,a,7,k\n"
     rows = '[{"Start (ns)": 1, "Duration (ns)": 2, "GrdX": 1, "GrdY": 1, "GrdZ": 1, "Strm": 7, "Name": "k"},\n'

@@ -105,6 +105,7 @@ def _said(error: InputError) -> str:
 
 def _look(found: Found, head: bytes) -> None:
     from gpuledger.readers.timelines import JSON
+    from gpuledger.readers.timelines.zipped import MAGIC
 
     name = found.path.name
     if head.startswith(b"PAR1"):
@@ -127,8 +128,8 @@ def _look(found: Found, head: bytes) -> None:
         _data_sheets(found)
     elif head.startswith(b"\x1f\x8b"):
         _gzip(found)
-    elif head.startswith(b"PK\x03\x04"):
-        _ncu(found)
+    elif head.startswith(MAGIC):
+        _zip(found)
     elif head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         _utf_16(found, head.decode("utf-16", "replace"))
     elif JSON.match(head) and not _NCU_TEXT.search(head):
@@ -293,6 +294,21 @@ def _gzip(found: Found) -> None:
             timeline_files.set_timeline(found, f"{title}, compressed")
             timeline_files.count_kernels(found, packed=20)
     elif _NCU.search(head.decode("utf-8", "replace")):
+        _ncu(found)
+
+
+def _zip(found: Found) -> None:
+    from gpuledger.readers.timelines.reports import find_report
+    from gpuledger.readers.timelines.zipped import beginning
+
+    head = beginning(found.path, HEAD_BYTES)
+    title = find_report(head.decode("utf-8", "replace")) or timeline_files.title_of_json(head)
+    if head.startswith(b"SQLite format 3\0"):
+        title = "database of a profiler"
+    if title:
+        timeline_files.set_timeline(found, f"{title}, zipped")
+        timeline_files.count_kernels(found, packed=20)
+    else:
         _ncu(found)
 
 

@@ -18,6 +18,7 @@ from gpuledger.readers.timelines.rocpd import read_rocpd
 from gpuledger.readers.timelines.rpd import read_rpd
 from gpuledger.readers.timelines.table import Timeline
 from gpuledger.readers.timelines.xla import read_xla
+from gpuledger.readers.timelines.zipped import MAGIC, read_zipped
 
 
 def _of_database(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
@@ -46,8 +47,8 @@ _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 
 def timeline_format(path: str | Path) -> str:
-    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``xla``, ``proton``, ``sqlite``, ``nsys``
-    (a report) or ``report`` (a table).
+    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``xla``, ``proton``, ``sqlite``, ``zip``,
+    ``nsys`` (a report) or ``report`` (a table).
     """
     path = Path(path)
     try:
@@ -61,6 +62,8 @@ def timeline_format(path: str | Path) -> str:
         return "nsys"
     if head.startswith(b"SQLite format 3\0"):
         return "sqlite"
+    if head.startswith(MAGIC):
+        return "zip"
     if head.startswith(b"\x1f\x8b"):
         try:
             with gzip.open(path) as file:
@@ -92,6 +95,7 @@ def read_timeline(path: str | Path) -> Timeline:
     * rocmProfileData: database (rpd)
     * nvprof and torch.profiler: CSV, or the tables that they print
     * Triton's proton: JSON in hatchet's form
+    * any of these alone in a zip archive
 
     Raises
     ------
@@ -103,4 +107,13 @@ def read_timeline(path: str | Path) -> Timeline:
     InputWarning
         A file that ends too early, and events without valid times.
     """
-    return _READERS[timeline_format(path)](path)
+    return _READERS[timeline_format(path)](Path(path))
+
+
+def _read_unpacked(path: Path) -> Timeline:
+    if timeline_format(path) == "zip":
+        raise InputError(path, "", "an archive in an archive", "unpack it")
+    return read_timeline(path)
+
+
+_READERS["zip"] = lambda path: read_zipped(path, _read_unpacked)
