@@ -448,6 +448,10 @@ def test_csv_of_every_launch(tmp_path):
     assert timeline.kernels["stream"].tolist() == [7, 7, 13]
     assert timeline.kernels["grid"].tolist() == ["4x2x1", "", "1x1x1"]
     assert timeline.devices == ["NVIDIA Test"]
+    assert timeline.kernels["device"].tolist() == [0, 0, 0]
+    # The number is the GPU's own, whichever ran first.
+    (tmp_path / "second.csv").write_text(TRACE_CSV.replace("NVIDIA Test (0)", "NVIDIA Test (3)", 1))
+    assert sorted(read_timeline(tmp_path / "second.csv").kernels["device"]) == [0, 0, 3]
     (tmp_path / "ms.csv").write_text(TRACE_CSV.replace("(ns)", "(ms)"))
     assert read_timeline(tmp_path / "ms.csv").kernels["duration_s"].iloc[0] == pytest.approx(2.5)
     old = TRACE_CSV.replace("Start (ns)", "Start(nsec)").replace("Duration (ns)", "Duration(nsec)")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 _TRACE = "nsys stats --report cuda_gpu_trace --format csv REPORT"
 _ROCPROF = "record with rocprofv3 --kernel-trace --output-format csv, or give kernel_trace.csv"
+_SERVED = "gpuledger served reads what vllm bench serve --save-result and sglang.bench_serving write"
 #: What is said of everything else.
 OTHER = "nothing here reads this kind of file; traces/README.md lists what studies read"
 
@@ -37,6 +38,17 @@ _KINDS = (
         "table of torch.profiler's key_averages()",
         "it has no times of kernels; record again and call prof.export_chrome_trace('trace.json.gz')",
         head=r"(?m)^[- ]{20,}\n *Name +(?:Self CPU|Self CUDA|CPU total)",
+    ),
+    _Kind(
+        "benchmark of an engine without a server",
+        f"it does not say how long a token of a request took while others were served; {_SERVED}",
+        head=r'\A\s*\{[^{}\[]{0,1000}"(?:avg_latency|requests_per_second|median_decode_latency)"\s*:'
+        r"|^Prefill\. +latency: ",
+    ),
+    _Kind(
+        "results of vLLM for PyTorch's dashboard",
+        f"each value is in an object of its own; {_SERVED}",
+        head=r'\A\s*\[\s*\{\s*"benchmark"\s*:\s*\{\s*"name"\s*:\s*"vLLM',
     ),
     _Kind(
         "execution trace of PyTorch",

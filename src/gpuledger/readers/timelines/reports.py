@@ -28,6 +28,8 @@ from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, 
 
 #: A time with its unit, as nvprof prints it.
 _TIME = r"([\d.]+)([nuμµm]?s)"
+#: A GPU's number, behind its name or alone.
+_NUMBER = re.compile(r"(?:\((\d{1,9})\)|^(\d{1,9}))$")
 #: Lines that may stand before the header: nsys stats prints its progress.
 _MOST_LINES, _HEAD, _MOST_BYTES = 1000, 1 << 16, 8 << 30
 _EXPORT = "export the report again"
@@ -323,6 +325,9 @@ class _Table:
         columns["stream"] = np.nan_to_num(self._numbers(report.stream, needed=False), nan=-1).astype("int64")
         devices = self._text(report.device) if report.device in self._places else pd.Series([""] * len(self._rows))
         columns["device"], numbers = pd.factorize(devices)
+        own = [_NUMBER.search(name.strip()) for name in numbers]
+        if all(own) and "rocprof" not in report.title:  # AMD's agents are also processors
+            columns["device"] = np.array([int(found[1] or found[2]) for found in own], np.int64)[columns["device"]]
         if report.grid:
             grid, block = (
                 np.column_stack([self._numbers(name, needed=False).astype(float) for name in names])
