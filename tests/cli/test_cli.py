@@ -189,6 +189,7 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("perf.csv", b"M,N,K,cuBLAS,Triton\n4096.0,4096.0,4096.0,17.1,4.0\n", "a column per provider"),
         ("pmc_1.csv", b"Index,KernelName,gpu-id,grd,SQ_WAVES\n0,k,2,64,1\n", "add --timestamp on"),
         ("pc.csv", b'"Sample_Timestamp","Exec_Mask","Instruction"\n1,2,"s_endpgm"\n', "how long kernels ran"),
+        ("genai_perf.csv", b"Metric,avg,min,max\nInter Token Latency (ms),9,8,12\n", "give the JSON"),
         ("latency.json", b'{"avg_latency": 1.5, "latencies": [1.5]}', "gpuledger served reads what vllm bench serve"),
         ("one_batch.jsonl", b'{"run_name": "a", "median_decode_latency": 0.006}\n', "while others were served"),
         ("pytorch.json", b'[{"benchmark": {"name": "vLLM benchmark"}}]', "vllm bench serve --save-result"),

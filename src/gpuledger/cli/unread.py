@@ -46,6 +46,11 @@ _KINDS = (
         r"|^Prefill\. +latency: ",
     ),
     _Kind(
+        "table of AIPerf or GenAI-Perf",
+        "it does not say how many requests were served at a time; give the JSON that was written beside it",
+        head=r"\A\W?Metric,(?:avg|min|p\d)",
+    ),
+    _Kind(
         "results of vLLM for PyTorch's dashboard",
         f"each value is in an object of its own; {_SERVED}",
         head=r'\A\s*\[\s*\{\s*"benchmark"\s*:\s*\{\s*"name"\s*:\s*"vLLM',

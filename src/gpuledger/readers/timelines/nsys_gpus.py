@@ -38,8 +38,11 @@ def true_gpus(
         named = pd.Series(gpus["name"].to_numpy(object), number(gpus["id"])).groupby(level=0).first()
     device = number(rows["device"])
     process = np.where(rows["process"].notna(), number(rows["process"]) >> 24 & 0xFFFFFF, -1)
-    own = pd.MultiIndex.from_arrays([process, device])
-    used = own[device >= 0].unique()
+    # One number for both: millions of rows have few different ones.
+    codes, distinct = pd.factorize((process + 1 << 32) + np.clip(device + 1, 0, 2**32 - 1))
+    used = pd.MultiIndex.from_arrays([(distinct >> 32) - 1, (distinct & 0xFFFFFFFF) - 1])
+    kept = used.get_level_values(1) >= 0
+    used = used[kept]
     seen = pd.DataFrame(columns=list(_SEEN), index=pd.MultiIndex.from_arrays([[], []]))
     if "TARGET_INFO_CUDA_DEVICE" in tables:
         seen = select(base, "TARGET_INFO_CUDA_DEVICE", _SEEN)
@@ -56,5 +59,6 @@ def true_gpus(
         return device, named.tolist()
     if (gpu >= 0).all() and len(set(which)) == len(set(gpu)):
         which = gpu
-    true = np.append(which, -1)[used.get_indexer(own)]
-    return true, named[named.index.isin(gpu)].tolist() if (gpu >= 0).all() else named.tolist()
+    true = np.full(len(distinct), -1)
+    true[kept] = which
+    return true[codes], named[named.index.isin(gpu)].tolist() if (gpu >= 0).all() else named.tolist()
