@@ -239,3 +239,12 @@ def test_values_that_lost_their_scaled_unit_are_left_out(quantities):
     # Means of several launches are fractions, too.
     mean = row("gpu__time_duration.sum", "", 999.5), row("gpu__time_duration.sum", "", 2512.5, launch=1)
     assert quantities(*mean)["time_s"].tolist() == pytest.approx([999.5e-9, 2512.5e-9])
+
+
+@pytest.mark.parametrize("unit", [" [{}]", " ({})", "[{}]"])
+def test_units_in_the_names_of_columns(quantities, unit):
+    names = (
+        f"{name}{unit.format(of)}" for name, of in (("gpu__time_duration.sum", "us"), ("dram__bytes.sum", "Mbyte"))
+    )
+    found = quantities("0,k,12.51,1.5", header=f",Kernel Name,{','.join(names)}").iloc[0]
+    assert (found["time_s"], found["dram_bytes"]) == pytest.approx((12.51e-6, 1.5e6))

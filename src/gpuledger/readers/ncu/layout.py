@@ -37,6 +37,8 @@ _NO_METRIC = {
     *("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"),
 }
 _NO_METRIC_NAME = re.compile(r"^(?:Unnamed: \d+|\s*)$|:(?:Push/Pop|Start/Stop)_Range:")  # index of a data frame, NVTX
+#: As programs name the columns of a pivoted table: ``dram__bytes.sum [Mbyte]``.
+_WITH_UNIT = re.compile(r"([a-z0-9]{2,10}__[^\s()\[\]]{1,200}) ?[\[(]([^\s()\[\]]{1,30})[\])]")
 _METRIC_NAME = re.compile(r"[a-z0-9]{2,10}__[a-z0-9_]+\.(?:sum|avg|max|min|ratio|pct)\b")
 _KNOWN = {"Metric Value", "Minimum", "Maximum", "Average", *ATTRIBUTES, *_METRIC}
 _LEAST = {"Kernel Name", "Metric Name", "Metric Value"}
@@ -107,7 +109,10 @@ def _layout(
         if not metrics:
             raise InputError(path, f"line {line_number()}", "the table has no metric column", _REMEDY)
     needed = len(names) if page == "wide" else 1 + max(columns[field] for field in columns if field in _ROW_FIELDS)
-    return TableLayout(page, names, columns, metrics, ("",) * len(metrics), delimiter, quoted, needed)
+    parts = [_WITH_UNIT.fullmatch(name) for _, name in metrics]
+    units = tuple(found[2] if found else "" for found in parts)
+    metrics = tuple((at, found[1] if found else name) for (at, name), found in zip(metrics, parts, strict=True))
+    return TableLayout(page, names, columns, metrics, units, delimiter, quoted, needed)
 
 
 _ROW_FIELDS = {"id", "process_id", "kernel", "metric", "unit", "value", "minimum", "maximum"}

@@ -67,7 +67,7 @@ class ProfiledLaunches:
         if self._report.page == "summary":
             problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
             warn(path, "", problem, "they are multiplied by the number of launches")
-        if self._report.page == "wide" and self._unnumbered:
+        if self._report.page == "wide" and self._unnumbered and not self._units:
             problem = "a column per metric without ID and units: not ncu's own page"
             warn(path, "", problem, "base units are assumed (ns, byte)")
         elif self._scaled and not self._units:
