@@ -124,5 +124,7 @@ def _served_s(
         decode_s = out * step_s(np.maximum(np.rint(decoding), 1).astype(np.int64))
         served_s = np.maximum(prompt_s + decode_s, flying * each_s)
         # Half of the way each time: where steps grow with their requests, the whole way may lead to and fro.
-        decoding = (decoding + flying * decode_s / served_s) / 2
+        before, decoding = decoding, (decoding + flying * decode_s / served_s) / 2
+        if np.abs(decoding - before).max() < 0.05:
+            break
     return served_s
