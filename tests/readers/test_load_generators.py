@@ -70,6 +70,8 @@ def test_such_a_file_is_recognised(tmp_path, entry, runs):
         (AIPERF, {"inter_token_latency": {"unit": "h", "avg": 1}}, ("unknown unit 'h'", "known units: ns")),
         (AIPERF, {"request_count": {"avg": "many"}}, ("request_count.avg", "'many' is not a positive number")),
         (GUIDELLM["benchmarks"][0], {"metrics": {"inter_token_latency_ms": {}}}, ("request_totals", "it is missing")),
+        (GUIDELLM["benchmarks"][0], {"config": {"strategy": {"streams": 1e999}}}, ("strategy.streams", "'inf' is not")),
+        (GUIDELLM["benchmarks"][0], {"config": {"strategy": {"streams": "16"}}}, ("strategy.streams", "'16' is not")),
         (LLMPERF, {"results_number_output_tokens_mean": 1}, ("median_tpot_ms", "is missing")),
     ],
 )

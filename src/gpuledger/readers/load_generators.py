@@ -67,6 +67,10 @@ def _of_aiperf(export: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
     }
 
 
+#: Where GuideLLM says how many requests are in flight: as it was asked, or as it measured.
+_TOGETHER = (("strategy", "streams"), ("request_concurrency", "mean"))
+
+
 def _of_guidellm(benchmark: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
     measured = _group(benchmark, "metrics")
     metrics = {name: _group(_group(measured, name), "successful") for name in measured}
@@ -74,7 +78,8 @@ def _of_guidellm(benchmark: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]
     prompts = _number({"request_totals": totals}, "request_totals", "successful", refuse)
     lengths = (_number(metrics, f"{way}_token_count", "mean", refuse) for way in ("prompt", "output"))
     strategy = _group(_group(benchmark, "config") or _group(benchmark, "args"), "strategy")
-    together = strategy.get("streams") or _group(metrics, "request_concurrency").get("mean")
+    counted = {"strategy": strategy, **metrics}
+    named = next((pair for pair in _TOGETHER if _group(counted, pair[0]).get(pair[1])), None)
     return {
         **{
             f"median_{name}_ms": _number(metrics, key, "median", refuse)
@@ -82,7 +87,7 @@ def _of_guidellm(benchmark: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]
         },
         **_totals(prompts, *lengths),
         "model_id": _model(benchmark),
-        "max_concurrency": max(1, round(together)) if isinstance(together, int | float) else None,
+        "max_concurrency": max(1, round(_number(counted, *named, refuse))) if named else None,
     }
 
 
