@@ -118,7 +118,8 @@ def _add_errors(result: CaseResult, data: pd.DataFrame, plain: pd.Series) -> Non
         result.add(f"{name}_mape_percent", error.mean(), "%")
     result.add("step_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
     result.add("steps_predicted_too_long", int((data["kernels_s"] > data["measured_s"]).sum()), "run")
-    hidden = 1 - data["exposed_s"].sum() / data["communication_s"].sum()
+    # One GPU communicates with none.
+    hidden = 1 - data["exposed_s"].sum() / (data["communication_s"].sum() or np.nan)
     result.add("hidden_communication_percent", 100 * hidden, "%")
     for prefix, part in (("", data[plain & data["held_back"]]), ("fp8_", data[~plain])):
         if len(part):
