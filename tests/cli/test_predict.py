@@ -239,6 +239,7 @@ def test_workers_of_their_own_are_planned_beside_deployments_that_do_both():
     workers = (f"{first[f'{kind}_workers']} × TP{first[f'{kind}_tensor']}" for kind in ("prefill", "decode"))
     line = shown.splitlines()[1]
     assert all(words in line for words in workers) and first["limited_by"] in line
+    assert "TTFT: a prompt alone and its cache's way" in shown and "TTFT: a prompt alone;" in run(*asked)
     rate = together["output_tokens_per_s_per_gpu"].max()
     assert f"process prompts and decode serve at most {rate:.0f} output tokens/s/GPU" in shown
     slow = predict(*asked, "--disaggregate", "--network", 5)

@@ -48,10 +48,8 @@ def report_disaggregated(
     shown["limited by"] = table["limited_by"]
     for name, title in {"gpus": "GPUs", "batch": "batch"}.items():
         shown[title] = [f"{value:,}" for value in table[name]]
-    print_costs(shown, table, left=("GPU", *list(shown)[1:4]))
-    say(
-        "Workers that decode keep their batches full; caches travel while other prompts are processed. TTFT: with that."
-    )
+    print_costs(shown, table, left=list(shown)[:4], ttft="a prompt alone and its cache's way")
+    say("Workers that decode keep their batches full; caches travel while other prompts are processed.")
     for name, rate in table.groupby("gpu", sort=False)["together_output_tokens_per_s_per_gpu"].first().items():
         best = "do not meet the objective"
         if rate == rate:  # NaN: none meets it

@@ -170,8 +170,13 @@ def report_objective(
         leave_unmet(objective, parts, "served_tpot_s")
 
 
-def print_costs(shown: dict[str, Sequence], table: pd.DataFrame, left: Sequence[str] = ("GPU",)) -> None:
-    """Print columns, and behind them times and costs of what meets an objective; those named in `left` hold words."""
+def print_costs(
+    shown: dict[str, Sequence], table: pd.DataFrame, left: Sequence[str] = ("GPU",), ttft: str = "a prompt alone"
+) -> None:
+    """Print columns, and behind them times and costs of what meets an objective; those named in `left` hold words.
+
+    Below stands what the time to the first token is.
+    """
     for title, name, factor in _OBJECTIVE:
         if table[name].notna().any():
             shown[title] = [three_digits(value * factor) for value in table[name]]
@@ -180,7 +185,7 @@ def print_costs(shown: dict[str, Sequence], table: pd.DataFrame, left: Sequence[
     print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=("memory (GB)", "GPUs"))
     powered = table["joule_per_output_token_at_most"].notna().any()
     energy = "; energy: all GPUs at their board power all the time" if powered else ""
-    say(f"\nPredicted, kernels alone; TTFT: a prompt alone{energy}.")
+    say(f"\nPredicted, kernels alone; TTFT: {ttft}{energy}.")
 
 
 def print_notes(deployments: Sequence[Deployment]) -> None:
