@@ -164,7 +164,9 @@ def plan_steps(
     if given.no_timeline:
         return steps, reasons
     if program := shutil.which("nsys"):
-        options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
+        # Otherwise a CUDA graph is recorded as one kernel.
+        options = ("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none")
+        options += ("--force-overwrite=true", "--export=sqlite")
         command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
         steps.append(ProgramRun("nsys", command, scratch / "timeline.sqlite"))
     elif not _is_python(target):

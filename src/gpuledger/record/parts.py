@@ -88,6 +88,7 @@ PARTS = {
         _apart("probes", "traces of probed kernels", 29, ("nvrtc",), 45, resumable=True),
         _apart("gemm", "cuBLAS's kernels for matrix multiplications", 13, ("torch",), 30, resumable=True),
         _apart("attention", "PyTorch's attention, forward and backward", 53, ("torch",), 60, resumable=True),
+        _apart("power", "power that kernels draw", 130, ("torch",), 150, resumable=True),
         _apart("normalization", "normalization kernels", 135, ("torch", "nvrtc"), 180, resumable=True),
         _sweep("gpt2", "GPT-2, 12 heads, forward pass", 102),
         _apart("latency", "waiting for a profile", 85, ("nvrtc", "ncu"), 110, resumable=True),
