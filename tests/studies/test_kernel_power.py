@@ -16,12 +16,23 @@ from support.notebooks import run_notebook
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import viewer
-from gpuledger.models.power import PowerConstants, fit_power, mean_power_w, power_constants, power_w
+from gpuledger.models.power import (
+    PowerConstants,
+    at_clock,
+    fit_power,
+    mean_power_w,
+    power_constants,
+    power_w,
+    sustained,
+)
+from gpuledger.models.time_model.constants import read_table
+from gpuledger.models.time_model.gemm import gemm_time_s
 from gpuledger.models.time_model.work import attention_work, expert_work
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import read_moe
 from gpuledger.studies.kernel_power.figures import draw_predictions, judged
 from gpuledger.studies.kernel_power.readings import digits_samples, kernels_share, run_s, samples
+from gpuledger.studies.kernel_power.sustained_products import LINEAR
 from gpuledger.studies.kernel_power.tables import power_table, settling_table
 
 LAW = PowerConstants(400.0, 90.0, 980.0, 1.2, 0.5)
@@ -195,6 +206,84 @@ def test_shipped_constants_are_those_that_the_study_fits():
     found = [summary[name] for name in ("static", "dram_byte", "most", "bf16_flop", "fp8_flop")]
     assert found == list(dataclasses.astuple(shipped)[:5])
     assert power_constants("h100-sxm") is None
+    tracked = ROOT / "results/nvidia-h200/kernel_power/kernels/summary.json"
+    summary = {name: entry["value"] for name, entry in json.loads(tracked.read_text("utf-8")).items()}
+    names = {
+        "static": "static_w",
+        "dram_byte": "dram_pj_per_byte",
+        "most": "most_w",
+        "clock_exponent": "clock_exponent",
+    }
+    names |= {"bf16_flop": "bf16_pj_per_flop", "fp8_flop": "fp8_pj_per_flop"}
+    shipped = dataclasses.asdict(power_constants("h200-sxm"))
+    assert {name: summary[name] for name in names} == {name: shipped[of] for name, of in names.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "clock_mhz", "bf16"),
+    # Data sheets give matrix units at the boost clock of an A100, at 1,830 MHz of an H200, whose SMs reach 1,980.
+    [("a100-sxm-80gb", 1410, 108 * 2048), ("h200-sxm", 1830, 132 * 4096), ("h200-sxm", 990, 132 * 4096)],
+)
+def test_matrix_units_do_a_power_of_two_of_flop_per_cycle(name, clock_mhz, bf16):
+    slower = at_clock(find_gpu(name), clock_mhz * 1e6)
+    assert slower.flops["bf16"] == pytest.approx(bf16 * clock_mhz * 1e6)
+    assert slower.flops["fp32"] == pytest.approx(
+        2 * 64 * (1 + (name == "h200-sxm")) * slower.sms * clock_mhz * 1e6, 0.01
+    )
+    assert slower.dram_bytes_per_s == find_gpu(name).dram_bytes_per_s
+
+
+def test_readings_with_less_than_the_full_clock_tell_how_power_falls_with_it():
+    chance = np.random.default_rng(5)
+    law = PowerConstants(150.0, 110.0, 700.0, 1.1, clock_exponent=1.3)
+    flop, moved = chance.uniform(0, 9e14, 160), chance.uniform(1e11, 3e12, 160)
+    names = np.full(160, "bf16")
+    wanted = power_w(dataclasses.replace(law, most_w=np.inf), flop, moved, names)
+    # The clock at which such rates take no more than the limit.
+    share = np.minimum(1.0, (700 / wanted) ** (1 / 1.3))
+    drawn = power_w(law, flop, moved, names, share)
+    assert (share < 0.98).sum() > 30 and drawn.max() <= 700.0001
+    found = fit_power(flop, moved, names, drawn, 700.0, share)
+    assert dataclasses.astuple(found)[:4] == pytest.approx(dataclasses.astuple(law)[:4], rel=0.01)
+    assert found.clock_exponent == pytest.approx(1.3, rel=0.02)
+    # Without clocks, nothing is said of them.
+    assert np.isnan(fit_power(flop, moved, names, drawn, 700.0).clock_exponent)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 2e12), st.floats(0, 1e9)), min_size=1, max_size=5),
+    st.floats(0.3, 3),
+    st.floats(1e-6, 1e-2),
+)
+def test_a_kernel_settles_at_the_highest_clock_within_the_limit(work, exponent, full_s):
+    law = PowerConstants(150.0, 110.0, 700.0, 1.1, clock_exponent=exponent)
+    gpu = find_gpu("h200-sxm")
+    flop, moved = np.array(work).T
+    names = np.full(len(flop), "bf16")
+
+    def time_s(at):
+        return np.full(len(flop), full_s * gpu.clock_hz / at.clock_hz)
+
+    def drawn(share):
+        return power_w(
+            dataclasses.replace(law, most_w=np.inf), flop * share / full_s, moved * share / full_s, names, share
+        )
+
+    clock_hz, found_s = sustained(law, gpu, flop, moved, names, time_s)
+    share = clock_hz / gpu.clock_hz
+    assert ((share >= 0.3 - 1e-9) & (share <= 1)).all()
+    free = drawn(1.0) <= 700
+    assert (share[free] == 1).all() and found_s[free] == pytest.approx(full_s)
+    held = ~free & (share > 0.3 + 1e-9)
+    assert drawn(share)[held] == pytest.approx(700, rel=0.03)
+    assert found_s * share == pytest.approx(np.full(len(flop), full_s), rel=0.01)
+
+
+def test_a_kernel_without_a_known_energy_has_no_sustained_clock():
+    law = power_constants("h200-sxm")
+    one = np.array([1e12])
+    clock_hz, time_s = sustained(law, find_gpu("h200-sxm"), one, one, np.array(["fp4"]), lambda at: np.array([1e-3]))
+    assert np.isnan([clock_hz, time_s]).all()
 
 
 def test_the_power_of_a_pass_is_the_mean_over_its_time():
@@ -318,6 +407,40 @@ def test_copies_alone_and_types_without_a_peak_make_a_page(tmp_path):
     unlisted = reduced(own_readings(tmp_path / "unlisted", rows[rows["kernel"] == "gemm"].assign(precision="fp8")))
     assert "fp8_flop" in unlisted.summary and "fp8_peak" not in unlisted.summary
     run_notebook("kernel_power", unlisted, tmp_path)
+
+
+def test_products_that_run_all_the_time_are_judged_by_the_law_of_the_other_half(tmp_path):
+    law, gpu = power_constants("h200-sxm"), find_gpu("h200-sxm")
+    sizes = [
+        (m, n, k)
+        for m in (1, 2, 4, 8, 16, 32, 64, 200, 256, 384, 512, 768, 1000, 2048, 3000, 4096)
+        for n in (700, 1500, 4096, 9000)
+        for k in (900, 4096)
+    ]
+    m, n, k = np.array(sizes).T
+    flop, moved = 2.0 * m * n * k, 2.0 * (m * n + n * k + m * k)
+    names = np.full(len(sizes), "bf16")
+    entry = next(one for one in read_table("gemm") if (one.gpu, one.kernel) == ("h200-sxm", LINEAR))
+    cool = dataclasses.replace(entry.constants, throttled=0.0)
+
+    def time_s(at):
+        return gemm_time_s(at, cool, m, n, k, weights_in_turn=64)
+
+    clock_hz, at_it = sustained(law, gpu, flop, moved, names, time_s)
+    drawn = power_w(law, flop / at_it, moved / at_it, names, clock_hz / gpu.clock_hz)
+    rows = pd.DataFrame({"kernel": "gemm", "precision": names, "sizes": ["x".join(map(str, each)) for each in sizes]})
+    rows = rows.assign(flop=flop, bytes=moved, time_us=at_it * 1e6, power_w=drawn, clock_mhz=clock_hz / 1e6)
+    found = reduced(own_readings(tmp_path / "h200", rows, gpu="h200-sxm"))
+    assert found["products"] == 128 and 20 < found["slowed_products"] < 80
+    assert found["slowing_predicted"] >= 120 and found["sustained_mape_slowed_percent"] < 1
+    assert found["nominal_mape_slowed_percent"] > 5 and "products that lose clock" in found.finding
+    variables, _ = run_notebook("kernel_power", found, tmp_path)
+    assert set(variables["grid"]) == {"P", "E", "C"}
+    # A reading whose halves differ is not used, and without clocks nothing is said of them.
+    halves = rows.assign(first_half_w=drawn, second_half_w=np.where(rows.index == 7, 0.9 * drawn, drawn))
+    assert reduced(own_readings(tmp_path / "halves", halves, gpu="h200-sxm"))["steady_readings"] == 127
+    without = reduced(own_readings(tmp_path / "without", rows.drop(columns="clock_mhz"), gpu="h200-sxm"))
+    assert "products" not in without.summary and "sustained_s" not in without.data
 
 
 @pytest.mark.parametrize(

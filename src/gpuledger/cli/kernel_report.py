@@ -34,8 +34,9 @@ _OPTIONS = (
     ),
     json_option,
 )
+_SUSTAINED = "sustained (µs)"
 #: What a narrow terminal leaves out.
-_SPARE = ("waves", "split-k", "tile", "GB/s", "TFLOP/s", "roof (%)", "corrected (µs)", "limited by")
+_SPARE = ("waves", "split-k", "tile", "GB/s", "TFLOP/s", "roof (%)", "corrected (µs)", "limited by", _SUSTAINED)
 
 
 def kernel_options(command: Callable) -> Callable:
@@ -116,6 +117,9 @@ def _print(table: pd.DataFrame, sizes: Sequence[str], which: str) -> None:
             f"{three_digits(value)} ± {error:.1f} %" if other and value == value else ""
             for value, error, other in values
         ]
+    if "sustained_s" in table and table["sustained_s"].notna().any():
+        values = zip(table["sustained_s"] * 1e6, table["sustained_mhz"], strict=True)
+        shown[_SUSTAINED] = [f"{three_digits(us)} at {mhz:,.0f} MHz" if us == us else "" for us, mhz in values]
     shown["TFLOP/s"] = [three_digits(value / 1e12) for value in table["flop"] / table["time_s"]]
     shown["GB/s"] = [three_digits(value / 1e9) for value in table["bytes"] / table["time_s"]]
     shown["roof (%)"] = [f"{value:.0f}" for value in 100 * table["roofline_s"] / table["time_s"]]
@@ -129,7 +133,7 @@ def _print(table: pd.DataFrame, sizes: Sequence[str], which: str) -> None:
             head.append(f"{name} {same.pop()}")
             del shown[name]
     say(", ".join(filter(None, head)) + "\n")
-    left = ("kernel", "engine", "GPU", "limited by", "measured (µs)")
+    left = ("kernel", "engine", "GPU", "limited by", "measured (µs)", _SUSTAINED)
     right = [number for number, name in enumerate(shown) if name not in left]
     left_out = print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=_SPARE)
     say(f"\nTimes are predicted{which}; the error is the mean over measured shapes that the kernel was not fitted to.")
@@ -137,6 +141,8 @@ def _print(table: pd.DataFrame, sizes: Sequence[str], which: str) -> None:
         say("Measured: this shape, or the nearest one where sizes are named.")
     if "corrected (µs)" in shown and "corrected (µs)" not in left_out:
         say("Corrected: the time, by what its errors at the nearest measured shapes share; ± the mean error left.")
+    if _SUSTAINED in shown and _SUSTAINED not in left_out:
+        say("Sustained: run all the time, at the clock to which the power limit lowers the GPU; judged in bf16.")
     stand_in = table[table["error_percent"].isna()]
     for gpu, rows in stand_in.groupby("gpu", sort=False):
         origins = ", ".join(dict.fromkeys(rows["stands_in"]))

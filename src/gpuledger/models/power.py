@@ -1,18 +1,20 @@
-"""What a GPU draws while a kernel runs.
+"""What a GPU draws while a kernel runs, and at which clock it can keep on doing so.
 
-    power = min(static + energy of a FLOP · FLOP/s + energy of a byte · byte/s, most)
+    power = min((static + energy of a FLOP · FLOP/s + energy of a byte · byte/s) · (clock / full clock)^exponent, most)
 
 The static part is drawn while any kernel runs, whatever it does. A FLOP has an energy by the type of the product, a
 byte of DRAM the same with every type; both contain what on-chip storage and wires take. At `most_w` the GPU lowers its
-clock and voltage. What a FLOP takes falls with these, so that the law tells the power there, but neither the rates nor
-what the energies become.
+clock, and with it the voltage, so that the same rates take less: the exponent, known where the clock was read. A kernel
+that runs all the time then settles at the highest clock at which it draws no more (:func:`sustained`). Without an
+exponent the law tells the power there, but neither the rates nor what the energies become.
 
 Source of the form: J. Choi, D. Bedard, R. Fowler, R. Vuduc, A roofline model of energy, IPDPS 2013; the cap: J. Choi
-et al., Algorithmic time, energy, and power on candidate HPC compute building blocks, IPDPS 2014.
+et al., Algorithmic time, energy, and power on candidate HPC compute building blocks, IPDPS 2014. That power falls
+faster than the clock: A. P. Chandrakasan, S. Sheng, R. W. Brodersen, Low-power CMOS digital design, JSSC 27 (1992).
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
@@ -31,10 +33,16 @@ TABLE = files.RESOURCES / "power_constants.csv"
 FLOP_CONSTANTS: Mapping[str, str] = MappingProxyType(
     {name: f"{name}_pj_per_flop" for name in ("bf16", "fp8", "fp4", "fp32")}
 )
-#: Readings that a fit needs at least: of each type, of kernels that move bytes, and below the limit.
-LEAST_READINGS = 20
-#: From this share of the power limit on, a GPU is held to it.
-AT_LIMIT = 0.97
+#: Readings that a fit needs at least: of each type, of kernels that move bytes, and below the limit; and with less than
+#: the full clock, for the exponent.
+LEAST_READINGS, LEAST_SLOWED = 20, 10
+#: From this share of the power limit on, a GPU is held to it; and below this share of its clock.
+AT_LIMIT, FULL_CLOCK = 0.97, 0.98
+#: Clocks between which :func:`sustained` interpolates, as shares of the full one.
+_CLOCKS = np.arange(100, 29, -5) / 100
+#: Types of numbers whose products matrix units compute; and the clock of these by the data sheet: at its peak they do a
+#: power of two of FLOP per cycle and SM, in bf16 for instance 4,096 on an H100.
+_MATRIX = ("tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class PowerConstants:
     fp8_pj_per_flop: float = np.nan
     fp4_pj_per_flop: float = np.nan
     fp32_pj_per_flop: float = np.nan
+    #: Of power at given rates, by the clock over the full one; NaN: the clock was not read.
+    clock_exponent: float = np.nan
     source: str = field(default="", compare=False)  # what they were fitted to
 
 
@@ -57,8 +67,11 @@ START = PowerConstants(300.0, 100.0, np.nan, **dict.fromkeys(FLOP_CONSTANTS.valu
 RANGES = {
     "static_w": (1.0, 5000.0),
     "dram_pj_per_byte": (1.0, 10000.0),
+    "clock_exponent": (0.05, 5.0),
     **dict.fromkeys(FLOP_CONSTANTS.values(), (0.01, 1000.0)),
 }
+#: What the law adds up.
+_DRAWN = tuple(name for name in RANGES if name != "clock_exponent")
 #: Shares of the GPU's limit that it may be held to.
 _MOST_SHARE = (0.9, 1.05)
 #: Largest share of the kernels that a fit may start with at the limit, where no other constant has an effect.
@@ -66,7 +79,11 @@ _CAPPED = 0.25
 
 
 def power_w(
-    constants: PowerConstants, flop_per_s: np.ndarray, bytes_per_s: np.ndarray, products: np.ndarray
+    constants: PowerConstants,
+    flop_per_s: np.ndarray,
+    bytes_per_s: np.ndarray,
+    products: np.ndarray,
+    clock_share: np.ndarray | float = 1.0,
 ) -> np.ndarray:
     """Predict what a GPU draws.
 
@@ -76,6 +93,8 @@ def power_w(
         As reached: FLOP and bytes over the kernel's time.
     products : array of str, shape (kernels,)
         Types of the products: keys of `FLOP_CONSTANTS`.
+    clock_share : float or float array of shape (kernels,)
+        Of the full clock; below it the constants need an exponent.
 
     Returns
     -------
@@ -89,11 +108,74 @@ def power_w(
     )
     products_w = np.where(np.asarray(flop_per_s) > 0, picojoules * flop_per_s, 0.0)
     dynamic = 1e-12 * (products_w + constants.dram_pj_per_byte * bytes_per_s)
-    return np.minimum(constants.static_w + dynamic, constants.most_w)
+    slower = clock_share**constants.clock_exponent if np.isfinite(constants.clock_exponent) else 1.0
+    return np.minimum((constants.static_w + dynamic) * slower, constants.most_w)
+
+
+def at_clock(gpu: Gpu, clock_hz: float) -> Gpu:
+    """Return a GPU at another clock, also that of its matrix units, which a data sheet may give at a lower one."""
+    peaks = {name: gpu.flops[name] for name in _MATRIX if gpu.flops.get(name)}
+    per_cycle = {name: peak / (gpu.sms * gpu.clock_hz) for name, peak in peaks.items()}
+    exact = {name: gpu.sms * 2.0 ** np.ceil(np.log2(each) - 0.01) for name, each in per_cycle.items()}
+    others = {name: peak and peak * clock_hz / gpu.clock_hz for name, peak in gpu.flops.items() if name not in peaks}
+    return replace(gpu, clock_hz=clock_hz, flops=others | {name: each * clock_hz for name, each in exact.items()})
+
+
+def sustained(
+    constants: PowerConstants,
+    gpu: Gpu,
+    flop: np.ndarray,
+    moved_bytes: np.ndarray,
+    products: np.ndarray,
+    time_s: Callable[[Gpu], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Predict the clock at which kernels can run all the time, and how long they take at it.
+
+    Parameters
+    ----------
+    constants : PowerConstants
+        With an exponent of the clock.
+    flop, moved_bytes : float arrays of shape (kernels,)
+        Of one launch.
+    products : array of str, shape (kernels,)
+        Keys of `FLOP_CONSTANTS`.
+    time_s : callable
+        From the GPU at a clock (:func:`at_clock`) to the times of the kernels (s), shape (kernels,).
+
+    Returns
+    -------
+    clock_hz, time_s : float arrays of shape (kernels,)
+        The clock is not below 30 % of the full one; NaN for FLOP of a type without an energy.
+    """
+    uncapped = replace(constants, most_w=np.inf)
+    share = np.where(np.isnan(power_w(uncapped, flop, moved_bytes, products)), np.nan, 0.0)
+    found_s, faster = share.copy(), None
+    for tried in _CLOCKS:
+        each = time_s(at_clock(gpu, tried * gpu.clock_hz))
+        drawn = power_w(uncapped, flop / each, moved_bytes / each, products, tried)
+        settled = (share == 0) & ((drawn <= constants.most_w) | (tried == _CLOCKS[-1]))
+        near = np.ones(len(each))  # 0: the faster clock before, 1: this one
+        if faster is not None:
+            before, above, longer = faster
+            near = np.minimum((above - constants.most_w) / np.maximum(above - drawn, 1e-9), 1.0)
+            at = before + near * (tried - before)
+            each_s = longer + near * (each - longer)
+        else:
+            at, each_s = np.full(len(each), tried), each
+        share[settled], found_s[settled] = at[settled], each_s[settled]
+        if not (share == 0).any():
+            break
+        faster = tried, drawn, each
+    return share * gpu.clock_hz, found_s
 
 
 def fit_power(
-    flop_per_s: np.ndarray, bytes_per_s: np.ndarray, products: np.ndarray, measured_w: np.ndarray, limit_w: float
+    flop_per_s: np.ndarray,
+    bytes_per_s: np.ndarray,
+    products: np.ndarray,
+    measured_w: np.ndarray,
+    limit_w: float,
+    clock_share: np.ndarray | None = None,
 ) -> PowerConstants:
     """Fit the constants of one GPU to steady readings.
 
@@ -105,12 +187,15 @@ def fit_power(
         Positive and finite.
     limit_w : float
         The GPU's power limit.
+    clock_share : float array of shape (kernels,), optional
+        Clocks that were read meanwhile, over the full one.
 
     Returns
     -------
     PowerConstants
-        With three significant digits; NaN for the energy of a type that fewer than `LEAST_READINGS` have. Where no
-        reading comes near the limit, it is taken for `most_w`.
+        With three significant digits; NaN for the energy of a type that fewer than `LEAST_READINGS` have, and for the
+        exponent with fewer than `LEAST_SLOWED` clocks below the full one. Where no reading comes near the limit, it is
+        taken for `most_w`.
 
     Raises
     ------
@@ -123,14 +208,22 @@ def fit_power(
     flop_per_s, bytes_per_s, products, measured_w = (of[told] for of in (flop_per_s, bytes_per_s, products, measured_w))
     if min((measured_w < AT_LIMIT * limit_w).sum(), (bytes_per_s > 0).sum()) < LEAST_READINGS:
         raise ValueError(f"a fit needs at least {LEAST_READINGS} readings below the limit, of kernels that move bytes")
+    share = np.ones(len(measured_w)) if clock_share is None else np.minimum(clock_share[told], 1.0)
+    held = share < FULL_CLOCK
     bounds = {name: of for name, of in RANGES.items() if name not in missing}
-    if measured_w.max() > _MOST_SHARE[0] * limit_w:  # otherwise nothing tells
-        bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
     start = replace(START, most_w=limit_w)
-    while (power_w(start, flop_per_s, bytes_per_s, products) >= limit_w).mean() > _CAPPED:
-        start = replace(start, **{name: getattr(start, name) / 2 for name in RANGES})
+    if held.sum() >= LEAST_SLOWED:
+        # Readings at the limit tell what rates take at lower clocks, so that the cap must not hide it.
+        start = replace(start, most_w=np.inf, clock_exponent=1.0)
+        missing["most_w"] = float(f"{np.median(measured_w[held]):.3g}")
+    else:
+        del bounds["clock_exponent"]
+        if measured_w.max() > _MOST_SHARE[0] * limit_w:  # otherwise nothing tells
+            bounds["most_w"] = (_MOST_SHARE[0] * limit_w, _MOST_SHARE[1] * limit_w)
+    while (power_w(start, flop_per_s, bytes_per_s, products, share) >= limit_w).mean() > _CAPPED:
+        start = replace(start, **{name: getattr(start, name) / 2 for name in _DRAWN})
     found = fit_law(
-        lambda tried: power_w(tried, flop_per_s, bytes_per_s, products), start, bounds, measured_w, relative=True
+        lambda tried: power_w(tried, flop_per_s, bytes_per_s, products, share), start, bounds, measured_w, relative=True
     )
     return replace(found, **missing, source=f"fitted to {len(measured_w):,} steady readings")
 
@@ -163,7 +256,7 @@ def mean_power_w(rows: pd.DataFrame, gpu: Gpu, group: np.ndarray, groups: int) -
     """
     constants = power_constants(gpu.name)
     # A table of one's own may give a GPU of that name less power.
-    if constants is None or constants.most_w > gpu.board_power_w:
+    if constants is None or constants.most_w > _MOST_SHARE[1] * gpu.board_power_w:
         return np.full(groups, np.nan)
     each, count, macs, moved = (rows[name].to_numpy(float) for name in ("time_s", "count", "macs", "dram_bytes"))
     drawn = power_w(constants, 2 * macs / each, moved / each, rows["precision"].astype(str).to_numpy())

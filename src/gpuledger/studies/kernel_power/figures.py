@@ -1,4 +1,5 @@
-"""Panels: readings by how long a benchmark ran, predicted against measured power, and energy over intensity."""
+"""Panels: predicted against measured power, energy over intensity, products that run all the time, and readings by how
+long a benchmark ran."""
 
 import numpy as np
 import pandas as pd
@@ -72,8 +73,21 @@ def _scatter(axes: Axes, rows: pd.DataFrame, x: pd.Series, y: pd.Series) -> None
 
 
 def panels(data: pd.DataFrame, settling: pd.DataFrame) -> str:
-    """Return which panels there is something for: P(redictions), E(nergies), S(ettling)."""
-    return "P" + "E" * bool(len(_with_intensity(data))) + "S" * bool(len(settling))
+    """Return which panels there is something for: P(redictions), E(nergies), C(locks), S(ettling)."""
+    clocks = "sustained_s" in data
+    return "P" + "E" * bool(len(_with_intensity(data))) + "C" * clocks + "S" * bool(len(settling))
+
+
+def draw_clocks(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw predicted over measured times of products over the clock at which they ran."""
+    rows = data[data["sustained_s"].notna()]
+    axes.axhspan(0.95, 1.05, color=figures.GREY, alpha=0.2, linewidth=0)
+    axes.axhline(1, color=figures.BLACK, linewidth=0.6)
+    marks = {"nominal_s": (figures.GREY, "of single launches"), "sustained_s": (figures.GREEN, "at the law's clock")}
+    for name, (color, label) in marks.items():
+        axes.scatter(rows["clock_mhz"], rows[name] / rows["measured_s"], s=9, color=color, linewidth=0, label=label)
+    axes.legend(loc="lower right", fontsize=6.5, handletextpad=0.1, borderaxespad=0)
+    axes.set(xlabel="measured clock (MHz)\nband: ±5 %", ylabel="predicted / measured time")
 
 
 def _with_intensity(data: pd.DataFrame) -> pd.DataFrame:

@@ -40,26 +40,36 @@ _READINGS = (
     Column("bytes", "number", minimum=0, maximum=1e18),
     Column("time_us", "number", minimum=1e-3, maximum=1e10),
     Column("power_w", "number", minimum=1e-3, maximum=1e6),
+    Column("clock_mhz", "number", optional=True, minimum=1, maximum=1e5),
+    Column("sizes", optional=True),
+    *(Column(name, "number", optional=True) for name in ("first_half_w", "second_half_w", "temperature_c", "order")),
+    *(Column(name, "number", optional=True) for name in ("seconds", "waited_s")),
 )
 
 
-def read_steady(case: Case, gpu: Gpu) -> pd.DataFrame:
+def read_steady(case: Case, gpu: Gpu, steady_percent: float) -> pd.DataFrame:
     """Read steady readings of kernels of any kind, which are steady because who measured them waited.
+
+    A reading whose halves are given is steady if these differ by less than `steady_percent`.
 
     Returns
     -------
     DataFrame
-        As :func:`read_readings` without ``run_s`` and ``samples``; the limit is the GPU's board power.
+        As :func:`read_readings` without ``run_s`` and ``samples``; the limit is the GPU's board power. Where the table
+        has them, ``clock_mhz`` and ``sizes``.
     """
     frame = read_csv(case.path("readings"), _READINGS)
     work = [np.rint(frame[name]).astype(np.int64) for name in ("flop", "bytes")]
+    steady = np.ones(len(frame), dtype=bool)
+    if {"first_half_w", "second_half_w"} <= set(frame):
+        steady = ~((frame["first_half_w"] / frame["second_half_w"] - 1).abs() >= steady_percent / 100)
     return frame.assign(
         kind="kernels",
         products=frame["precision"],
         layer=np.arange(len(frame)),
         measured_s=frame["time_us"] * 1e-6,
         limit_w=gpu.board_power_w,
-        steady=True,
+        steady=steady,
         held_back=held_back(*work),
     )
 
