@@ -87,6 +87,8 @@ def draw_clocks(axes: Axes, data: pd.DataFrame) -> None:
     for name, (color, label) in marks.items():
         axes.scatter(rows["clock_mhz"], rows[name] / rows["measured_s"], s=9, color=color, linewidth=0, label=label)
     axes.legend(loc="lower right", fontsize=6.5, handletextpad=0.1, borderaxespad=0)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.25 * (high - low), high)  # room for the legend
     axes.set(xlabel="measured clock (MHz)\nband: ±5 %", ylabel="predicted / measured time")
 
 

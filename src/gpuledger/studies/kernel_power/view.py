@@ -8,6 +8,9 @@ from gpuledger.ledger.viewer import Axis, Guide, View
 from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.kernel_power.figures import PRODUCTS, judged
 
+#: Times of products by the time model.
+_TIMES = {"nominal": "single launch, predicted", "sustained": "all the time, predicted"}
+
 
 def view(result: CaseResult) -> View:
     """Return the steady readings of held-back layers; those with the largest errors stay if not all fit a page."""
@@ -23,6 +26,12 @@ def view(result: CaseResult) -> View:
             "chosen of experts": [f"{a} of {b}" for a, b in zip(data["chosen"], data["experts"], strict=True)],
             "ranks": data["ranks"].astype(int),
         }
+    if "sizes" in data:
+        fields |= {"sizes": data["sizes"]}
+    if "clock_mhz" in data:
+        fields |= {"clock (MHz)": data["clock_mhz"]}
+    if "sustained_s" in data:
+        fields |= {f"{words} (ms)": 1e3 * data[f"{name}_s"] for name, words in _TIMES.items()}
     fields |= {
         "time (ms)": data["measured_s"] * 1e3,
         "TFLOP/s": data["flop_per_s"] / 1e12,
