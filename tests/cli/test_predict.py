@@ -439,6 +439,10 @@ def test_bad_input_is_one_line(options, fragment):
 def test_power_is_given_where_it_was_measured():
     found = predict("Llama-3.1-8B", "--gpu", "b200", "--batch", "1,64")
     assert found["power_w"].between(506, 984).all()
-    said = run("Llama-3.1-8B", "--gpu", "b200")
-    assert "power (W/GPU)" in said and "Power while kernels run, by a law fitted to experts" in said
+    for gpu, readings in (
+        ("b200", "6,395 steady power readings of experts"),
+        ("h200-sxm", "52 steady readings of PyTorch"),
+    ):
+        said = run("Llama-3.1-8B", "--gpu", gpu)
+        assert "power (W/GPU)" in said and f"Power while kernels run, by a law fitted to {readings}" in said
     assert "power_w" not in predict("Llama-3.1-8B", "--gpu", "h100-sxm")

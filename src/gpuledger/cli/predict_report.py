@@ -49,6 +49,7 @@ def evaluate(deployments: Sequence[Deployment], batches: Sequence[int]) -> list[
 def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_json: bool) -> None:
     """Print passes and memory of each deployment."""
     from gpuledger.models.deployment import notes
+    from gpuledger.models.power import power_constants
 
     if as_json:
         rows = machine_table(deployments, parts).to_dict("records")
@@ -62,7 +63,8 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
         say("Served TPOT: the batch is kept full, the prompts of new requests delay the steps of the others.")
         say(_accuracy(part))
         if part["power_w"].notna().any():
-            say("Power while kernels run, by a law fitted to experts of vLLM on this GPU; not judged of others.")
+            origin = power_constants(deployment.gpu.name).source.rpartition(": ")[0]
+            say(f"Power while kernels run, by a law {origin}; not judged of whole passes.")
         for sentence in notes(deployment):
             say(sentence)
         _print_memory(deployment, int(part["batch"].max()))
