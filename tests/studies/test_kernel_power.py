@@ -18,13 +18,12 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import viewer
 from gpuledger.models.power import (
     PowerConstants,
-    at_clock,
     fit_power,
     mean_power_w,
     power_constants,
     power_w,
-    sustained,
 )
+from gpuledger.models.sustained import at_clock, sustained
 from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.gemm import gemm_time_s
 from gpuledger.models.time_model.work import attention_work, expert_work

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuledger.cli.kernel_report import kernel_options, report
 from gpuledger.cli.options import COUNTS, shapes_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuledger.readers.gpus import Gpu
 
 PRECISIONS = {"nvfp4": "fp4"} | {name: name for name in ("bf16", "fp16", "fp8", "fp8_block", "int8", "tf32", "fp32")}
 
@@ -45,6 +51,22 @@ def gemm(
     name = PRECISIONS[precision]
 
     def predict(gpu, tables: Path | None):
-        return single_gemms(gpu, shapes, name, engine or "", same_operands, tables).assign(precision=precision)
+        table = single_gemms(gpu, shapes, name, engine or "", same_operands, tables)
+        return _with_sustained(table, gpu, name, same_operands).assign(precision=precision)
 
     report(shapes, predict, measured_gpus("gemm", name, engine or ""), gpu_ids, **options)
+
+
+def _with_sustained(table: pd.DataFrame, gpu: Gpu, precision: str, same_operands: bool) -> pd.DataFrame:
+    """Add how long kernels measured on this GPU take if they run all the time, and the clock (MHz), where known."""
+    from gpuledger.models.sustained import sustained_products
+    from gpuledger.models.time_model.constants import read_table
+
+    table = table.assign(sustained_s=float("nan"), sustained_mhz=float("nan"))
+    for entry in () if same_operands else read_table("gemm"):
+        rows = (table["engine"] == entry.framework) & (table["kernel"] == entry.kernel)
+        if (entry.gpu, entry.precision) == (gpu.name, precision) and rows.any():
+            sizes = (table.loc[rows, size].to_numpy() for size in "mnk")
+            clock_hz, time_s = sustained_products(gpu, entry.constants, *sizes, precision)
+            table.loc[rows, "sustained_s"], table.loc[rows, "sustained_mhz"] = time_s, clock_hz / 1e6
+    return table

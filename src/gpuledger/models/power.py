@@ -5,8 +5,9 @@
 The static part is drawn while any kernel runs, whatever it does. A FLOP has an energy by the type of the product, a
 byte of DRAM the same with every type; both contain what on-chip storage and wires take. At `most_w` the GPU lowers its
 clock, and with it the voltage, so that the same rates take less: the exponent, known where the clock was read. A kernel
-that runs all the time then settles at the highest clock at which it draws no more (:func:`sustained`). Without an
-exponent the law tells the power there, but neither the rates nor what the energies become.
+that runs all the time then settles at the highest clock at which it draws no more
+(:mod:`gpuledger.models.sustained`). Without an exponent the law tells the power there, but neither the rates nor what
+the energies become.
 
 Source of the form: J. Choi, D. Bedard, R. Fowler, R. Vuduc, A roofline model of energy, IPDPS 2013; the cap: J. Choi
 et al., Algorithmic time, energy, and power on candidate HPC compute building blocks, IPDPS 2014. That power falls
@@ -14,7 +15,7 @@ faster than the clock: A. P. Chandrakasan, S. Sheng, R. W. Brodersen, Low-power 
 """
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
@@ -38,11 +39,6 @@ FLOP_CONSTANTS: Mapping[str, str] = MappingProxyType(
 LEAST_READINGS, LEAST_SLOWED = 20, 10
 #: From this share of the power limit on, a GPU is held to it; and below this share of its clock.
 AT_LIMIT, FULL_CLOCK = 0.97, 0.98
-#: Clocks between which :func:`sustained` interpolates, as shares of the full one.
-_CLOCKS = np.arange(100, 29, -5) / 100
-#: Types of numbers whose products matrix units compute; and the clock of these by the data sheet: at its peak they do a
-#: power of two of FLOP per cycle and SM, in bf16 for instance 4,096 on an H100.
-_MATRIX = ("tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 
 
 @dataclass(frozen=True)
@@ -110,63 +106,6 @@ def power_w(
     dynamic = 1e-12 * (products_w + constants.dram_pj_per_byte * bytes_per_s)
     slower = clock_share**constants.clock_exponent if np.isfinite(constants.clock_exponent) else 1.0
     return np.minimum((constants.static_w + dynamic) * slower, constants.most_w)
-
-
-def at_clock(gpu: Gpu, clock_hz: float) -> Gpu:
-    """Return a GPU at another clock, also that of its matrix units, which a data sheet may give at a lower one."""
-    peaks = {name: gpu.flops[name] for name in _MATRIX if gpu.flops.get(name)}
-    per_cycle = {name: peak / (gpu.sms * gpu.clock_hz) for name, peak in peaks.items()}
-    exact = {name: gpu.sms * 2.0 ** np.ceil(np.log2(each) - 0.01) for name, each in per_cycle.items()}
-    others = {name: peak and peak * clock_hz / gpu.clock_hz for name, peak in gpu.flops.items() if name not in peaks}
-    return replace(gpu, clock_hz=clock_hz, flops=others | {name: each * clock_hz for name, each in exact.items()})
-
-
-def sustained(
-    constants: PowerConstants,
-    gpu: Gpu,
-    flop: np.ndarray,
-    moved_bytes: np.ndarray,
-    products: np.ndarray,
-    time_s: Callable[[Gpu], np.ndarray],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Predict the clock at which kernels can run all the time, and how long they take at it.
-
-    Parameters
-    ----------
-    constants : PowerConstants
-        With an exponent of the clock.
-    flop, moved_bytes : float arrays of shape (kernels,)
-        Of one launch.
-    products : array of str, shape (kernels,)
-        Keys of `FLOP_CONSTANTS`.
-    time_s : callable
-        From the GPU at a clock (:func:`at_clock`) to the times of the kernels (s), shape (kernels,).
-
-    Returns
-    -------
-    clock_hz, time_s : float arrays of shape (kernels,)
-        The clock is not below 30 % of the full one; NaN for FLOP of a type without an energy.
-    """
-    uncapped = replace(constants, most_w=np.inf)
-    share = np.where(np.isnan(power_w(uncapped, flop, moved_bytes, products)), np.nan, 0.0)
-    found_s, faster = share.copy(), None
-    for tried in _CLOCKS:
-        each = time_s(at_clock(gpu, tried * gpu.clock_hz))
-        drawn = power_w(uncapped, flop / each, moved_bytes / each, products, tried)
-        settled = (share == 0) & ((drawn <= constants.most_w) | (tried == _CLOCKS[-1]))
-        near = np.ones(len(each))  # 0: the faster clock before, 1: this one
-        if faster is not None:
-            before, above, longer = faster
-            near = np.minimum((above - constants.most_w) / np.maximum(above - drawn, 1e-9), 1.0)
-            at = before + near * (tried - before)
-            each_s = longer + near * (each - longer)
-        else:
-            at, each_s = np.full(len(each), tried), each
-        share[settled], found_s[settled] = at[settled], each_s[settled]
-        if not (share == 0).any():
-            break
-        faster = tried, drawn, each
-    return share * gpu.clock_hz, found_s
 
 
 def fit_power(

@@ -4,12 +4,11 @@ The time model's constants are of benchmarks that launch a shape a few times, be
 a term for how far it falls meanwhile. Here that term is replaced by the clock at which the GPU's power settles.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.power import FULL_CLOCK, PowerConstants, sustained
+from gpuledger.models.power import FULL_CLOCK, PowerConstants
+from gpuledger.models.sustained import IN_TURN, sustained_products
 from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.gemm import gemm_time_s
@@ -18,8 +17,6 @@ from gpuledger.readers.gpus import Gpu
 #: What readings call a product, the kernel whose constants tell its time, and its type. In fp8, the engines' kernels
 #: were measured together with what scales their operands.
 KERNEL, LINEAR, PRECISION = "gemm", "torch.nn.functional.linear", "bf16"
-#: The most products with different weights that run in turn; more than L2 holds.
-_IN_TURN = 64
 _SIZES = r"(?P<m>\d+)[x×](?P<n>\d+)[x×](?P<k>\d+)"
 
 
@@ -55,17 +52,9 @@ def add_sustained(
     for law, half in ((constants, frame["held_back"]), (others, ~frame["held_back"])):
         rows = frame[ours & half]
         m, n, k = rows["sizes"].str.extract(_SIZES).astype(np.int64).to_numpy().T
-        full = {"precision": PRECISION, "weights_in_turn": _IN_TURN}
-        cool = replace(entry.constants, throttled=0.0)
-        clock_hz, time_s = sustained(
-            law,
-            gpu,
-            rows["flop"].to_numpy(),
-            rows["bytes"].to_numpy(),
-            rows["products"].to_numpy(),
-            lambda at, sizes=(m, n, k), cool=cool, full=full: gemm_time_s(at, cool, *sizes, **full),
-        )
-        frame.loc[rows.index, "nominal_s"] = gemm_time_s(gpu, entry.constants, m, n, k, **full)
+        clock_hz, time_s = sustained_products(gpu, entry.constants, m, n, k, PRECISION, law)
+        nominal_s = gemm_time_s(gpu, entry.constants, m, n, k, precision=PRECISION, weights_in_turn=IN_TURN)
+        frame.loc[rows.index, "nominal_s"] = nominal_s
         frame.loc[rows.index, ["sustained_s", "sustained_mhz"]] = np.column_stack([time_s, clock_hz / 1e6])
     return frame, _sums(frame[ours])
 

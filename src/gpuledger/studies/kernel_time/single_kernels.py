@@ -1,7 +1,6 @@
 """What is known of single kernels: predicted times by engine, their errors, and the nearest measured shape."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.power import power_constants, sustained
 from gpuledger.models.time_model.choice import backward_candidates, candidates, of_shape, origin
 from gpuledger.models.time_model.constants import RELATED, Entry, read_table
-from gpuledger.models.time_model.gemm import gemm_plan, gemm_time_s
+from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.models.time_model.neighbours import COUNTS, Near, correction, fit_sharing
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.kernel_tables.engines import read_attention
@@ -31,8 +29,6 @@ _PLAN = ("tile_m", "tile_n", "split_k", "waves", "bound")
 _SCALES = {"head_dim": 10, "window": 3}
 #: By which factor a size may be beyond the measured ones and still be corrected: about that from one to the next.
 _REACH = 2
-#: The type whose products' energy a precision has.
-_ENERGIES = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp8_block": "fp8"}
 #: Bytes of a value of attention.
 _VALUE_BYTES = {"bf16": 2, "fp8": 1}
 
@@ -68,8 +64,7 @@ def single_gemms(
         The sizes, ``gpu, precision, engine, kernel, time_s``; ``error_percent``, the mean absolute error of the shapes
         that the kernel's constants were not fitted to (NaN: not measured on this GPU in this precision, or with such
         heads); ``flop``, ``bytes``, ``roofline_s``; ``bound``, ``tile_m``, ``tile_n``, ``split_k``, ``waves`` as of
-        :func:`gpuledger.models.time_model.gemm.gemm_plan`; where the GPU's power is known, ``sustained_s,
-        sustained_mhz``: how long it takes if it runs all the time, and at which clock; ``constants``, in words, and
+        :func:`gpuledger.models.time_model.gemm.gemm_plan`; ``constants``, in words, and
         ``stands_in``, where they come from if such a kernel was not measured (else empty). With `tables` also
         ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` of the nearest measured shape; ``corrected_s``,
         the prediction corrected by what its errors at near shapes have in common, and ``corrected_error_percent``, the
@@ -92,20 +87,7 @@ def single_gemms(
         time_s = plan["time_s"].to_numpy()
         found = {"time_s": time_s if repeated else shown(gpu, entry.framework, groups, weights, time_s)}
         found |= {name: frame[name].to_numpy() for name in ("flop", "bytes", "roofline_s")}
-        found |= {name: plan[name].to_numpy() for name in _PLAN}
-        power = power_constants(gpu.name)
-        if repeated or power is None or np.isnan(power.clock_exponent) or precision not in _ENERGIES:
-            return found
-        cool, options = replace(entry.constants, throttled=0.0), {"precision": precision, "weight_bytes": weights}
-        clock_hz, time_s = sustained(
-            power,
-            gpu,
-            found["flop"],
-            found["bytes"],
-            np.full(len(at), _ENERGIES[precision]),
-            lambda slower: gemm_time_s(slower, cool, *(at[name].to_numpy() for name in "mnk"), **options, **operands),
-        )
-        return found | {"sustained_s": time_s, "sustained_mhz": clock_hz / 1e6}
+        return found | {name: plan[name].to_numpy() for name in _PLAN}
 
     return _predicted(gpu, precision, entries, shapes, law, (tables, read_gemms), repeated)
 
