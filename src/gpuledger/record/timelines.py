@@ -50,10 +50,12 @@ def take(made: Path, folder: Path, name: str, status: int, ended: str, within: s
     tool = "torch.profiler" if by_torch else "nsys"
     if not made.is_file():
         problem, remedy = f"no timeline was written (status {status})", FIX_PROGRAM
+        if not by_torch:
+            remedy += "; if nsys refused an option, install a newer one"
         if ended != "by itself":
             problem, remedy = f"no timeline was written before the program was ended {ended}", GIVE_TIME
         if made.with_suffix(".qdstrm").is_file():
-            problem, remedy = NO_IMPORTER, "install NVIDIA's own Nsight Systems; a distribution's can lack it"
+            problem, remedy = NO_IMPORTER, "install NVIDIA's Nsight Systems; Nsight Compute's and distributions' lack it"
         raise InputError(name, tool, problem, remedy)
     if not _finds(made, _KERNEL, _KERNELS):
         problem = "the timeline has no kernels"
