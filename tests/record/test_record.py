@@ -75,9 +75,9 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
-    assert plan.make_plan("auto").parts == ("gemm", "attention")
+    assert plan.make_plan("auto").parts == ("gemm", "attention", "power")
     assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
-    uncounted = ("blocks", "probes", "gemm", "attention", "normalization")
+    uncounted = ("blocks", "probes", "gemm", "attention", "normalization", "power")
     assert plan.make_plan("auto", python="/some/python").parts == uncounted
 
 

@@ -10,7 +10,6 @@ import random
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,15 @@ from typing import Any, NamedTuple
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.record.parts import Recorded
-from gpuledger.record.profiled_launches import REFERENCE, append_rows, duration_ns, profiled, whole_rows
+from gpuledger.record.profiled_launches import (
+    REFERENCE,
+    append_rows,
+    duration_ns,
+    profiled,
+    torch_with_attention,
+    whole_rows,
+    why_refused,
+)
 
 LOG = logging.getLogger("gpuledger")
 TABLE = "kernel_time/attention.csv"
@@ -37,8 +44,6 @@ STEPS = tuple(
 )
 #: PyTorch's names of its backends, by the word in the table.
 BACKENDS = {"torch_flash": "FLASH_ATTENTION", "torch_cudnn": "CUDNN_ATTENTION"}
-#: The first version whose attention takes fewer heads of keys than of queries, which most of `HEADS` have.
-OLDEST_TORCH = (2, 5)
 #: Launches of a call; the second one's time counts.
 TURNS = 3
 #: Calls between two writes of the table.
@@ -92,10 +97,7 @@ def all_calls() -> list[AttentionCall]:
 
 def record_attention(folder: str | Path) -> Recorded:
     """Record all shapes; what a call before this one has recorded is kept."""
-    torch = import_module("torch")
-    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
-        oldest = ".".join(map(str, OLDEST_TORCH))
-        raise InputError("PyTorch", f"version {torch.__version__}", "it is too old", f"use {oldest} or newer")
+    torch = torch_with_attention()
     path = Path(folder, TABLE)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = _whole_shapes(path)
@@ -147,9 +149,7 @@ class AttentionBench:
                 try:
                     self._call(at, call)
                 except RuntimeError as error:
-                    # Its first sentence: of a full memory, the next ones name processes.
-                    why = re.split(r"\.\s|\n", str(error))[0][:200]
-                    self.refused.add(f"{'/'.join(map(str, call))}: {why}")
+                    self.refused.add(f"{'/'.join(map(str, call))}: {why_refused(error)}")
 
         return profiled(self.torch, launch)
 

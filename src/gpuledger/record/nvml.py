@@ -8,13 +8,13 @@ from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
 
 from gpuledger.errors import InputError
 
-_NAMES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
+_NAME = "libnvidia-ml.so.1"
 #: Numbers in NVML's header: the SM's clock, the GPU's temperature.
 _CLOCK_SM, _TEMPERATURE_GPU = 1, 0
 
 
 class Nvml:
-    """One GPU, by its UUID with or without the word before it.
+    """One GPU, by its UUID without the word before it.
 
     Raises
     ------
@@ -23,11 +23,15 @@ class Nvml:
     """
 
     def __init__(self, uuid: str):
-        self._library = _load()
+        try:
+            self._library = ctypes.CDLL(_NAME)
+        except OSError:
+            remedy = "install the NVIDIA driver; a container needs its library, too"
+            raise InputError("NVML", "", f"{_NAME} cannot be loaded", remedy) from None
+        self._library.nvmlErrorString.restype = c_char_p
         self._call("nvmlInit_v2")
         self._device = c_void_p()
-        name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        self._call("nvmlDeviceGetHandleByUUID", c_char_p(name.encode()), byref(self._device))
+        self._call("nvmlDeviceGetHandleByUUID", c_char_p(f"GPU-{uuid}".encode()), byref(self._device))
 
     def energy_mj(self) -> int:
         """Return the energy since the driver was loaded (mJ); the counter advances some ten times a second."""
@@ -50,16 +54,5 @@ class Nvml:
 
     def _call(self, name: str, *arguments: object) -> None:
         if status := getattr(self._library, name)(*arguments):
-            explain = self._library.nvmlErrorString
-            explain.restype = c_char_p
-            problem = (explain(status) or b"").decode("utf-8", "replace") or f"status {status}"
-            raise InputError("NVML", name, problem, "record on a whole GPU, with the driver's own NVML")
-
-
-def _load() -> ctypes.CDLL:
-    for name in _NAMES:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise InputError("NVML", "", "libnvidia-ml cannot be loaded", "install the NVIDIA driver; containers need it, too")
+            problem = (self._library.nvmlErrorString(status) or b"").decode("utf-8", "replace") or f"status {status}"
+            raise InputError("NVML", name, problem, "record a whole GPU, Volta or newer, with its driver's own library")

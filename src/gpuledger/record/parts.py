@@ -46,9 +46,9 @@ class Recorded:
 
 _HERE = "gpuledger.record"
 _COUNTS = ("torch", "ncu")
-#: Where parts were timed, once each: on 2026-11-26, with driver 580.159.04, PyTorch 2.11 and Nsight Compute 2025.3.1;
-#: ``blocks``, ``counters``, ``probes``, ``attention`` and ``sweep_llama_backward`` on the H100, where ``normalization``
-#: took 148 s and ``latency`` 89 s. Planned times have a margin.
+#: Where parts were timed, once each, with driver 580.159.04, PyTorch 2.11 and Nsight Compute 2025.3.1: ``blocks``,
+#: ``counters``, ``probes`` and ``sweep_llama_backward`` on the H100, where ``attention`` took 53 s, ``normalization``
+#: 148 s and ``latency`` 89 s. Planned times have a margin.
 MEASURED_ON = "an H100 or H200"
 #: To plan the time of ncu: PyTorch's start and its libraries' under ncu, and a launch with its passes (s). GPT-2's 557
 #: launches took 84 s, and 133 of the toy network 30 s. Before each pass ncu restores all memory that the process holds,
@@ -87,9 +87,9 @@ PARTS = {
         _counted("counters", "FLOP counters of the toy network", 30, "record_counters", TOY_NETWORK),
         _apart("probes", "traces of probed kernels", 29, ("nvrtc",), 45, resumable=True),
         _apart("gemm", "cuBLAS's kernels for matrix multiplications", 13, ("torch",), 30, resumable=True),
-        _apart("attention", "PyTorch's attention, forward and backward", 53, ("torch",), 60, resumable=True),
-        _apart("power", "power that kernels draw", 130, ("torch",), 150, resumable=True),
-        _apart("normalization", "normalization kernels", 135, ("torch", "nvrtc"), 180, resumable=True),
+        _apart("attention", "PyTorch's attention, forward and backward", 54, ("torch",), 60, resumable=True),
+        _apart("normalization", "normalization kernels", 163, ("torch", "nvrtc"), 180, resumable=True),
+        _apart("power", "power that kernels draw", 201, ("torch",), 215, resumable=True),
         _sweep("gpt2", "GPT-2, 12 heads, forward pass", 102),
         _apart("latency", "waiting for a profile", 85, ("nvrtc", "ncu"), 110, resumable=True),
         _sweep("llama", "Llama, heads of 128, forward pass", 114),

@@ -9,7 +9,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from gpuledger.errors import InputError
 from gpuledger.record.nvml import Nvml
 from gpuledger.record.parts import Recorded
-from gpuledger.record.profiled_launches import append_rows, whole_rows
+from gpuledger.record.profiled_launches import append_rows, torch_with_attention, whole_rows, why_refused
 
 LOG = logging.getLogger("gpuledger")
 TABLE = "kernel_power/readings.csv"
@@ -33,8 +32,9 @@ MOVES = {"copy": (2, 0), "fill": (1, 0), "sum": (1, 1), "add": (3, 1), "silu": (
 #: Values of such tensors: on data-centre GPUs of today too many for L2.
 VALUES = (2**28, 2**29, 2**30)
 #: A reading is of the last `READ_S` (s) after `SETTLE_S` of the same kernel, as soon as its halves differ by less than
-#: `STEADY`. At its power limit a GPU takes a second or two to find a clock; a reading waits `LONGEST_S` at most.
-SETTLE_S, READ_S, LONGEST_S, STEADY = 0.3, 0.6, 3.0, 0.01
+#: `STEADY`. At its power limit a GPU takes a second or two to find a clock; a reading waits `LONGEST_S` at most, in
+#: which the counter must advance `FEWEST` times.
+SETTLE_S, READ_S, LONGEST_S, STEADY, FEWEST = 0.3, 0.6, 3.0, 0.01, 5
 #: A graph of launches takes about so long (s); so many are enqueued ahead of the host.
 GRAPH_S, AHEAD = 0.03, 3
 #: Operands are taken in turn from so many bytes, which no L2 holds.
@@ -69,6 +69,11 @@ class PowerKernel(NamedTuple):
     sizes: tuple[int, ...]
 
     @property
+    def label(self) -> tuple[str, str, str]:
+        """Kernel, precision and sizes as the table has them."""
+        return self.kernel, self.precision, "x".join(map(str, self.sizes))
+
+    @property
     def work(self) -> tuple[int, int]:
         """FLOP and bytes of a launch, each operand read and each result written once."""
         if self.kernel == "gemm":
@@ -98,21 +103,33 @@ def all_kernels() -> list[PowerKernel]:
 
 def record_power(folder: str | Path) -> Recorded:
     """Record all kernels; what a call before this one has recorded is kept."""
-    torch = import_module("torch")
+    torch = torch_with_attention()
+    device = torch.cuda.get_device_name(0)
+    if " MIG " in device:
+        raise InputError("NVML", device, "an instance has no energy counter of its own", "record a whole GPU")
+    bench = PowerBench(torch, Nvml(str(torch.cuda.get_device_properties(0).uuid)))
     path = Path(folder, TABLE)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = whole_rows(path)
     done = {(row["kernel"], row["precision"], row["sizes"]) for row in rows}
     types = ("bf16", "fp8") if torch.cuda.get_device_capability(0) >= (8, 9) else ("bf16",)
     kernels = [kernel for kernel in all_kernels() if kernel.precision in types]
-    bench = PowerBench(torch, Nvml(str(torch.cuda.get_device_properties(0).uuid)))
-    waiting = [kernel for kernel in kernels if (*kernel[:2], _sizes(kernel)) not in done]
+    waiting = [kernel for kernel in kernels if kernel.label not in done]
+    before = int(rows[-1]["order"]) + 1 if rows else 0
+    refused = {}
     for at, kernel in enumerate(waiting):
         if at % 10 == 0:
             LOG.info("power: %d kernels left", len(waiting) - at)
-        append_rows(path, COLUMNS, [bench.read(kernel) | {"order": len(rows) + at}])
-    case = {"readings": TABLE, "gpu": torch.cuda.get_device_name(0)}
-    return Recorded({"kernel_power": {"kernels": case}}, {"kernels": len(kernels)}, {TABLE: _NOTE})
+        try:
+            append_rows(path, COLUMNS, [bench.read(kernel) | {"order": before + at}])
+        except RuntimeError as error:
+            refused[" ".join(kernel.label)] = why_refused(error)
+            torch.cuda.synchronize()  # fails if the process can no longer use the GPU
+    if len(refused) == len(kernels):
+        problem = "no kernel runs, such as {}: {}".format(*min(refused.items()))
+        raise InputError("PyTorch", "power", problem, "use a GPU and a PyTorch that have these kernels")
+    about = {"kernels": len(kernels), "refused": [f"{name}: {why}" for name, why in sorted(refused.items())]}
+    return Recorded({"kernel_power": {"kernels": {"readings": TABLE, "gpu": device}}}, about, {TABLE: _NOTE})
 
 
 class PowerBench:
@@ -124,11 +141,32 @@ class PowerBench:
 
     def read(self, kernel: PowerKernel) -> dict[str, Any]:
         """Return a row of the table."""
-        graph, count = self._graph(self.launches(kernel))
-        waiting: deque[Any] = deque()  # events after graphs that were enqueued
-        ended: list[tuple[float, Any]] = []  # those that the GPU has passed, and when the host saw it
-        read: list[Reading] = []
+        launches = self.launches(kernel)  # kept, because the graph reads their operands
+        graph, count = self._graph(launches)
         start = perf_counter()
+        window, ended = self._repeat(graph, start)
+        timed = [event for at, event in ended if at >= window[0].at_s]
+        if len(timed) < 2:
+            raise RuntimeError("it takes too long")
+        first, second = _halves(window)
+        return {
+            **dict(zip(("kernel", "precision", "sizes"), kernel.label, strict=True)),
+            **dict(zip(("flop", "bytes"), kernel.work, strict=True)),
+            "time_us": f"{1e3 * timed[0].elapsed_time(timed[-1]) / ((len(timed) - 1) * count):.4f}",
+            "power_w": f"{_watts(window):.2f}",
+            "first_half_w": f"{_watts(first):.2f}",
+            "second_half_w": f"{_watts(second):.2f}",
+            "clock_mhz": f"{sum(one.clock_mhz for one in window) / len(window):.0f}",
+            "temperature_c": window[-1].temperature_c,
+            "seconds": f"{window[-1].at_s - window[0].at_s:.3f}",
+            "waited_s": f"{window[0].at_s - start:.3f}",
+        }
+
+    def _repeat(self, graph: Any, start: float) -> tuple[Sequence[Reading], list[tuple[float, Any]]]:
+        """Replay a graph until readings are settled; return them, and when the host saw which replays' ends."""
+        waiting: deque[Any] = deque()  # ends of replays that are enqueued
+        ended: list[tuple[float, Any]] = []
+        read: list[Reading] = []
         before = self._nvml.energy_mj()
         while not (window := settled(read, perf_counter() - start)):
             while waiting and waiting[0].query():
@@ -141,31 +179,12 @@ class PowerBench:
                 read.append(Reading(now, energy, self._nvml.clock_mhz(), self._nvml.temperature_c()))
             before = energy
         self.torch.cuda.synchronize()
-        timed = [event for at, event in ended if at >= window[0].at_s]
-        if len(timed) < 2:
-            problem = f"{kernel.kernel} {_sizes(kernel)} takes too long"
-            raise InputError("PyTorch", "", problem, "record on a GPU that nothing else uses")
-        flop, moved = kernel.work
-        middle = len(window) // 2
-        return {
-            **{"kernel": kernel.kernel, "precision": kernel.precision, "sizes": _sizes(kernel)},
-            **{"flop": flop, "bytes": moved},
-            "time_us": f"{1e3 * timed[0].elapsed_time(timed[-1]) / ((len(timed) - 1) * count):.4f}",
-            "power_w": f"{watts(window):.2f}",
-            "first_half_w": f"{watts(window[: middle + 1]):.2f}",
-            "second_half_w": f"{watts(window[middle:]):.2f}",
-            "clock_mhz": f"{sum(one.clock_mhz for one in window) / len(window):.0f}",
-            "temperature_c": window[-1].temperature_c,
-            "seconds": f"{window[-1].at_s - window[0].at_s:.3f}",
-            "waited_s": f"{window[0].at_s - start:.3f}",
-        }
+        return window, ended
 
     def launches(self, kernel: PowerKernel) -> list[Callable[[], object]]:
         """Return launches of a kernel with different operands, more than L2 holds, to be called in turn."""
-        copies = max(1, min(64, ROTATED_BYTES // max(kernel.work[1], 1)))
-        make = {"gemm": self._gemm, "prefill": self._attention, "decode": self._attention}.get(
-            kernel.kernel, self._move
-        )
+        copies = max(1, ROTATED_BYTES // kernel.work[1])
+        make = self._gemm if kernel.kernel == "gemm" else self._move if kernel.kernel in MOVES else self._attention
         return [make(kernel) for _ in range(copies)]
 
     def _gemm(self, kernel: PowerKernel) -> Callable[[], object]:
@@ -233,16 +252,6 @@ class PowerBench:
         return graph, count
 
 
-def _sizes(kernel: PowerKernel) -> str:
-    return "x".join(map(str, kernel.sizes))
-
-
-def watts(window: Sequence[Reading]) -> float:
-    """Return the mean power between the first and the last advance of the counter."""
-    first, last = window[0], window[-1]
-    return 1e-3 * (last.energy_mj - first.energy_mj) / (last.at_s - first.at_s)
-
-
 def settled(read: Sequence[Reading], waited_s: float) -> Sequence[Reading]:
     """Return the latest advances, over `READ_S` and as soon as they are steady; none: go on.
 
@@ -252,13 +261,24 @@ def settled(read: Sequence[Reading], waited_s: float) -> Sequence[Reading]:
         The counter does not advance.
     """
     late = waited_s > LONGEST_S
-    if late and len(read) < 4:
+    if late and len(read) < FEWEST:
         problem, remedy = "the counter does not advance", "record a whole GPU, Volta or newer"
         raise InputError("NVML", "nvmlDeviceGetTotalEnergyConsumption", problem, remedy)
-    if len(read) < 4 or read[-1].at_s - read[0].at_s < READ_S:
-        return read if late else ()
-    since = next(at for at in range(len(read) - 1, -1, -1) if read[-1].at_s - read[at].at_s >= READ_S)
-    window = read[since:]
+    since = [at for at in range(len(read) - 2) if read[-1].at_s - read[at].at_s >= READ_S]
+    if since:
+        first, second = map(_watts, _halves(window := read[since[-1] :]))
+        if abs(first - second) < STEADY * second:
+            return window
+    return read[len(read) // 2 :] if late else ()
+
+
+def _halves(window: Sequence[Reading]) -> tuple[Sequence[Reading], Sequence[Reading]]:
+    """Return the advances before and after the middle one, which both have."""
     middle = len(window) // 2
-    steady = abs(watts(window[: middle + 1]) / watts(window[middle:]) - 1) < STEADY
-    return window if steady else read[len(read) // 2 :] if late else ()
+    return window[: middle + 1], window[middle:]
+
+
+def _watts(window: Sequence[Reading]) -> float:
+    """Return the mean power between the first and the last advance of the counter."""
+    first, last = window[0], window[-1]
+    return 1e-3 * (last.energy_mj - first.energy_mj) / (last.at_s - first.at_s)

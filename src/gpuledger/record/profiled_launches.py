@@ -2,8 +2,10 @@
 
 import csv
 import json
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,22 @@ from gpuledger.errors import InputError
 
 #: Sizes of a product that recordings launch among others: it takes longer where the clock is lower.
 REFERENCE = (512, 4096, 4096)
+#: The first PyTorch whose attention takes fewer heads of keys than of queries, and cuDNN's kernels.
+OLDEST_TORCH = (2, 5)
+
+
+def torch_with_attention() -> Any:
+    """Import PyTorch, of a version whose attention is recorded."""
+    torch = import_module("torch")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise InputError("PyTorch", f"version {torch.__version__}", "it is too old", f"use {oldest} or newer")
+    return torch
+
+
+def why_refused(error: RuntimeError) -> str:
+    """Return the first sentence of an error of PyTorch: of a full memory, the next ones name processes."""
+    return re.split(r"\.\s|\n", str(error))[0][:200]
 
 
 def profiled(torch: Any, launch: Callable[[], None]) -> list[dict]:

@@ -193,4 +193,5 @@ def _sources(part: Part) -> list[Path]:
     folder = "probes" if stem in ("blocks", "latency", "neutrino") else stem
     patterns = [f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*"]
     patterns += ["profiled_launches.py"] if stem in ("gemm", "attention", "power") else []
+    patterns += ["nvml.py"] if stem == "power" else []
     return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]
