@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import time
 from dataclasses import replace
@@ -925,6 +926,12 @@ def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         command.main(["python", "train.py"])
     assert "a program comes after --" in capsys.readouterr().err
+
+
+def test_the_documentation_lists_every_part_with_its_times(root):
+    row = re.compile(r"^\| `(\w+)` \| .* \| ([\d.]+) min \| (\d+) s\*? \|$", re.MULTILINE)
+    listed = row.findall((root / "docs/GPU.md").read_text("utf-8"))
+    assert listed == [(name, f"{part.seconds / 60:.1f}", f"{part.measured_s}") for name, part in PARTS.items()]
 
 
 def test_the_planned_time_follows_from_the_launches():

@@ -17,7 +17,7 @@ LOG = logging.getLogger("gpuledger")
 #: What to do about a program that fails, and about one that had too little time.
 FIX_PROGRAM = "run it without gpuledger and fix its error"
 GIVE_TIME = "give it more time, or fewer steps to do"
-NO_IMPORTER = "nsys recorded a timeline but cannot export it: this installation has no importer"
+NO_IMPORTER = "nsys recorded a timeline but cannot export it: this installation has no importer that works"
 #: Tables of an nsys export that say something about kernels. Others hold environment, commands, paths and host names.
 _KEPT = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|StringIds|NVTX_EVENTS|TARGET_INFO_GPU|ENUM_\w+|sqlite_\w+")
 #: Whether a timeline has kernels, and whether it has a range of a name: in torch.profiler's JSON, in nsys's database.
