@@ -55,7 +55,10 @@ def take(made: Path, folder: Path, name: str, status: int, ended: str, within: s
         if ended != "by itself":
             problem, remedy = f"no timeline was written before the program was ended {ended}", GIVE_TIME
         if made.with_suffix(".qdstrm").is_file():
-            problem, remedy = NO_IMPORTER, "install NVIDIA's Nsight Systems; Nsight Compute's and distributions' lack it"
+            problem, remedy = (
+                NO_IMPORTER,
+                "install Nsight Systems; the nsys of Nsight Compute and of some systems lacks it",
+            )
         raise InputError(name, tool, problem, remedy)
     if not _finds(made, _KERNEL, _KERNELS):
         problem = "the timeline has no kernels"
