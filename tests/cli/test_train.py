@@ -29,7 +29,7 @@ def test_json_is_what_the_library_predicts():
     own = [TrainingRun(read_model("gpt2"), H100, 1024, batch, 3, 8, True) for batch in (2, 4)]
     steps, _ = predict_steps(own, H100)
     assert found["step_s"][:2].tolist() == pytest.approx(steps["step_s"].tolist())
-    parts = found[["gemm_s", "attention_s", "other_s", "exposed_s"]].sum(axis=1)
+    parts = found[["gemm_s", "attention_s", "other_s", "power_s", "exposed_s"]].sum(axis=1)
     assert parts.tolist() == pytest.approx(found["step_s"].tolist())
     assert (found["tokens_per_s"] == found["tokens_per_s_per_gpu"] * found["gpus"]).all()
     speed = 3 * 2 * 1024 / steps["step_s"][0]

@@ -33,7 +33,7 @@ COLUMNS = (
         "attention_s",
         "other_s",
     ),
-    *("exposed_s", "communication_s", "memory_bytes", "fits", "largest_micro_batch"),
+    *("exposed_s", "communication_s", "power_s", "clock_mhz", "memory_bytes", "fits", "largest_micro_batch"),
 )
 #: What parts of the memory are called.
 _PARTS = {
@@ -147,11 +147,12 @@ def _table(runs: list[TrainingRun], gpu: Gpu) -> pd.DataFrame:
     names = ("gpus", "micro_batch", "accumulation", "recompute", "precision", "gathered", "implementation")
     table = pd.DataFrame([{name: getattr(run, name) for name in names} for run in runs])
     table = table.assign(gpu=gpu.name, sequence_tokens=[run.sequence for run in runs]).join(steps)
-    table["other_s"] = table["step_s"] - table[["gemm_s", "attention_s", "exposed_s"]].sum(axis=1)
+    table["other_s"] = table["step_s"] - table[["gemm_s", "attention_s", "power_s", "exposed_s"]].sum(axis=1)
     table["tokens_per_s"] = table["tokens_per_s_per_gpu"] * table["gpus"]
     peak = gpu.peak_flop_per_s(runs[0].precision)
     speeds = zip(runs, table["tokens_per_s_per_gpu"], strict=True)
     table["mfu_percent"] = [mfu_percent(run.model, run.sequence, speed, peak) for run, speed in speeds]
+    table["clock_mhz"] = table["clock_hz"] / 1e6
     table["memory_bytes"] = [training_memory(run)["memory_bytes"] for run in runs]
     fitting = fits(table["memory_bytes"].to_numpy(), gpu, table["gpus"].to_numpy())
     most = [largest_micro_batch(run) for run in runs]
@@ -162,6 +163,8 @@ def _table(runs: list[TrainingRun], gpu: Gpu) -> pd.DataFrame:
 
 
 def _report(runs: list[TrainingRun], table: pd.DataFrame) -> None:
+    from gpuledger.models.power import FULL_CLOCK, chip_constants
+
     gpu = runs[0].gpu
     say(f"\n{gpu.title}, predicted from kernels alone")
     unknown = isnan(gpu.dram_bytes)
@@ -175,11 +178,20 @@ def _report(runs: list[TrainingRun], table: pd.DataFrame) -> None:
         "GEMMs (%)": _shares(table, "gemm_s"),
         "attention (%)": _shares(table, "attention_s"),
         "waiting for links (%)": _shares(table, "exposed_s"),
+        "power limit (%)": _shares(table, "power_s"),
         "memory (GB)": [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]],
         "fits": ["unknown" if unknown else "yes" if fitting else "no" for fitting in table["fits"]],
     }
+    if not (table["power_s"] > 0).any():
+        del shown["power limit (%)"]
     print_table(list(shown), list(zip(*shown.values(), strict=True)), right=range(len(shown) - 1))
     say("Kernels alone are a floor: every published step that the study training_time compares takes longer.")
+    if (slowed := table["clock_mhz"] < 1e-6 * FULL_CLOCK * gpu.clock_hz).any():
+        clocks = table.loc[slowed, "clock_mhz"]
+        span = " to ".join(dict.fromkeys(f"{clock:,.0f}" for clock in (clocks.min(), clocks.max())))
+        _, name = chip_constants(gpu)
+        whose = "its law of power" if name == gpu.name else f"the law of power of the {name}, which has the same chip"
+        say(f"At the power limit the clock falls to {span} MHz of {gpu.clock_hz / 1e6:,.0f}, by {whose}.")
     _print_memory(runs[-1], table["largest_micro_batch"].iloc[-1])
 
 

@@ -25,7 +25,7 @@ import pandas as pd
 
 from gpuledger import files
 from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.gpus import Gpu, known_gpus
 
 #: Constants that the study ``kernel_power`` has fitted, by GPU.
 TABLE = files.RESOURCES / "power_constants.csv"
@@ -168,13 +168,32 @@ def fit_power(
 
 
 @cache
+def _measured() -> Mapping[str, PowerConstants]:
+    with open(TABLE, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {}
+    for row in rows:
+        name, source = row.pop("gpu"), row.pop("source")
+        found[name] = PowerConstants(**{name: float(value or "nan") for name, value in row.items()}, source=source)
+    return MappingProxyType(found)
+
+
 def power_constants(gpu: str) -> PowerConstants | None:
     """Return the constants of a GPU by its name; None: nobody measured its power."""
-    with open(TABLE, encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row.pop("gpu") == gpu:
-                source = row.pop("source")
-                return PowerConstants(**{name: float(value or "nan") for name, value in row.items()}, source=source)
+    return _measured().get(gpu)
+
+
+def chip_constants(gpu: Gpu) -> tuple[PowerConstants, str] | None:
+    """Return the constants of a GPU, else of one with the same chip, SMs, clock and power limit, and whose they are.
+
+    The DRAM may be another: an H100 has HBM3, an H200 HBM3e.
+    """
+    known = known_gpus(None)
+    measured = sorted(_measured().items(), key=lambda one: one[0] != gpu.name)
+    for name, constants in measured:
+        chips = [(one.architecture, one.sms, one.clock_hz, one.board_power_w) for one in (gpu, known[name])]
+        if chips[0] == chips[1]:
+            return constants, name
     return None
 
 

@@ -7,13 +7,14 @@ import pandas as pd
 
 from gpuledger.models.time_model.constants import PYTORCH
 from gpuledger.models.time_model.step import predict
+from gpuledger.models.training.clock import settled
 from gpuledger.models.training.kernels import CLASSES, HEAD, OUTER, training_kernels
 from gpuledger.models.training.run import TrainingRun
 from gpuledger.models.training.sharding import collective_times, exposed_s
 from gpuledger.readers.gpus import Gpu
 
 #: Numbers of a step that :func:`predict_steps` returns beside its time.
-TIMES = (*(f"{name.lower()}_s" for name in CLASSES), "exposed_s")
+TIMES = (*(f"{name.lower()}_s" for name in CLASSES), "power_s", "exposed_s")
 
 
 def predict_kernels(runs: Sequence[TrainingRun], gpu: Gpu) -> pd.DataFrame:
@@ -23,10 +24,10 @@ def predict_kernels(runs: Sequence[TrainingRun], gpu: Gpu) -> pd.DataFrame:
     -------
     DataFrame
         As :func:`gpuledger.models.training.kernels.training_kernels`, with ``run`` (the place in `runs`), the columns
-        of :func:`gpuledger.models.time_model.kernels.kernel_times`, and ``total_s``: of all launches in a step.
+        of :func:`gpuledger.models.training.clock.settled`, and ``total_s``: of all launches in a step.
     """
     rows = pd.concat([training_kernels(run).assign(run=i) for i, run in enumerate(runs)], ignore_index=True)
-    times = predict(rows, gpu, PYTORCH)
+    times = settled(rows, gpu, lambda kernels, at: predict(kernels, at, PYTORCH))
     return times.assign(total_s=times["time_s"] * times["count"])
 
 
@@ -36,13 +37,15 @@ def predict_steps(runs: Sequence[TrainingRun], gpu: Gpu) -> tuple[pd.DataFrame, 
     Returns
     -------
     steps : DataFrame, a row per run
-        ``step_s`` and its parts, by purpose of the kernel `TIMES`, ``communication_s`` (all of it, hidden or not), and
-        ``tokens_per_s_per_gpu``.
+        ``step_s`` and its parts `TIMES`, by purpose of the kernels at the full clock and what they take beyond that
+        because power is limited; ``communication_s`` (all of it, hidden or not), ``tokens_per_s_per_gpu``, ``clock_hz``
+        (see :mod:`gpuledger.models.training.clock`).
     kernels : DataFrame
         See :func:`predict_kernels`.
     """
     kernels = predict_kernels(runs, gpu)
-    table = kernels.pivot_table("total_s", "run", "purpose", "sum", fill_value=0.0).reindex(columns=list(CLASSES))
+    full = kernels.assign(full_s=kernels["full_s"] * kernels["count"])
+    table = full.pivot_table("full_s", "run", "purpose", "sum", fill_value=0.0).reindex(columns=list(CLASSES))
     table = table.fillna(0.0).set_axis([f"{name.lower()}_s" for name in CLASSES], axis=1)
     units = kernels.groupby(["run", "unit", kernels["part"] == "forward"])["total_s"].sum()
     waits, moved = [], []
@@ -57,6 +60,8 @@ def predict_steps(runs: Sequence[TrainingRun], gpu: Gpu) -> tuple[pd.DataFrame, 
         copies = [1, *(group.count for group in run.model.layers)]
         moved.append(run.accumulation * (np.dot(each, copies) - collectives[OUTER][0]))
     steps = table.assign(exposed_s=waits, communication_s=moved)
+    steps["power_s"] = kernels.groupby("run")["total_s"].sum() - full.groupby("run")["full_s"].sum()
     steps["step_s"] = steps[list(TIMES)].sum(axis=1)
+    steps["clock_hz"] = kernels.groupby("run")["clock_hz"].first()
     steps["tokens_per_s_per_gpu"] = [run.step_tokens for run in runs] / steps["step_s"]
     return steps.reset_index(drop=True), kernels

@@ -22,6 +22,7 @@ SEGMENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "attention": (("attention_s",), figures.PURPLE),
     "other kernels": (OTHER, figures.ORANGE),
     "communication": (("exposed_s",), figures.GREEN),
+    "power limit": (("power_s",), figures.SKY),
 }
 #: The label of what three fitted numbers explain.
 FITTED = "explained (fitted)"

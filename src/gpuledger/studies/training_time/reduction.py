@@ -9,6 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
+from gpuledger.models.power import FULL_CLOCK
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.accuracy import beyond_plausible, errors_percent
 from gpuledger.models.time_model.constants import describe_constants
@@ -35,7 +36,8 @@ def reduce(case: Case) -> CaseResult:
         Data: a row per expressed run: ``model, precision, gathered, gpus, sequence_tokens, micro_batch, accumulation,
         recompute, implementation`` (unless all are fused), ``held_back, head_dim, measured_s`` (of a step) and,
         predicted, ``kernels_s`` (with exposed communication) and its parts ``gemm_s, attention_s, elementwise_s,
-        weights_s, loss_s, update_s, exposed_s``; ``communication_s`` (all of it), ``attention_flop`` (under the mask),
+        weights_s, loss_s, update_s, power_s, exposed_s`` (see :func:`gpuledger.models.training.predict_steps`);
+        ``communication_s`` (all of it), ``clock_hz``, ``attention_flop`` (under the mask),
         ``explained_s`` (see :mod:`gpuledger.studies.training_time.explanation`; NaN without), the baselines
         ``roofline_s`` and ``rule_s``, ``memory_bytes``, ``fits``; ``mfu_percent`` as measured.
     """
@@ -68,7 +70,7 @@ def reduce(case: Case) -> CaseResult:
     result.add("other_gpus_runs", ignored, "run")
     result.add("runs_expressed", len(data), "run")
     result.add("not_expressed", _counted(refused), "text")
-    _add_errors(result, data, plain)
+    _add_errors(result, data, plain, gpu)
     _add_explanation(result, data, found, explain(judged) if found else None)
     _add_masked(result, runs)
     _add_memory(result, data, gpu)
@@ -110,13 +112,16 @@ def _predict(runs: list[TrainingRun], rows: pd.DataFrame, gpu: Gpu) -> tuple[pd.
     return data, kernels
 
 
-def _add_errors(result: CaseResult, data: pd.DataFrame, plain: pd.Series) -> None:
+def _add_errors(result: CaseResult, data: pd.DataFrame, plain: pd.Series, gpu: Gpu) -> None:
     """Add the errors of kernels alone, of the baselines, and explained those of what explained nothing."""
     for name, column in (("step", "kernels_s"), ("roofline", "roofline_s"), ("rule", "rule_s")):
         error = errors_percent(data[column], data["measured_s"]).abs()
         result.add(f"{name}_median_error_percent", error.median(), "%")
         result.add(f"{name}_mape_percent", error.mean(), "%")
     result.add("step_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
+    if (slowed := data["clock_hz"] < FULL_CLOCK * gpu.clock_hz).any():
+        result.add("slowed_runs", int(slowed.sum()), "run")
+        result.add("slowed_clock", data["clock_hz"][slowed].median() / 1e6, "MHz")
     result.add("steps_predicted_too_long", int((data["kernels_s"] > data["measured_s"]).sum()), "run")
     # One GPU communicates with none.
     hidden = 1 - data["exposed_s"].sum() / (data["communication_s"].sum() or np.nan)

@@ -28,6 +28,8 @@ def view(result: CaseResult) -> View:
         "attention (s)": data["attention_s"],
         "other kernels (s)": data[list(OTHER)].sum(axis=1),
         "exposed communication (s)": data["exposed_s"],
+        "at the power limit (s)": data["power_s"],
+        "clock (MHz)": data["clock_hz"] / 1e6,
         "error of kernels alone (%)": 100 * (ratio - 1),
         "measured MFU (%)": data["mfu_percent"],
         "memory predicted (GB)": data["memory_bytes"] / 1e9,
