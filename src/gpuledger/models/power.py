@@ -15,7 +15,7 @@ faster than the clock: A. P. Chandrakasan, S. Sheng, R. W. Brodersen, Low-power 
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import files
+from gpuledger.ledger.provenance import describe_file
 from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu, known_gpus
 
@@ -195,6 +196,12 @@ def chip_constants(gpu: Gpu) -> tuple[PowerConstants, str] | None:
         if chips[0] == chips[1]:
             return constants, name
     return None
+
+
+def describe_power(used: Iterable[str]) -> dict:
+    """Describe the table as an input of a prediction, with what the constants that it used were fitted to."""
+    about = {"source": "constants of the law of power (resources/power_constants.csv)", "note": "; ".join(used)}
+    return describe_file(TABLE, files.ROOT, about)
 
 
 def mean_power_w(rows: pd.DataFrame, gpu: Gpu, group: np.ndarray, groups: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
-from gpuledger.models.power import FULL_CLOCK
+from gpuledger.models.power import FULL_CLOCK, chip_constants, describe_power
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.accuracy import beyond_plausible, errors_percent
 from gpuledger.models.time_model.constants import describe_constants
@@ -84,9 +84,14 @@ def reduce(case: Case) -> CaseResult:
         "label": "predicted by a time model, beside measured training runs",
         "source": f"gpuledger's time model; measured runs: {about['source']}",
         "title": f"Training runs on {gpu.title}, and their steps as kernels",
-        "inputs": [*describe_data_sheets([gpu], case.dataset.folder), describe_constants(used)],
+        "inputs": [*describe_data_sheets([gpu], case.dataset.folder), describe_constants(used), *_power(gpu)],
     }
     return result
+
+
+def _power(gpu: Gpu) -> list[dict]:
+    found = chip_constants(gpu)
+    return [describe_power([found[0].source])] if found else []
 
 
 def _predict(runs: list[TrainingRun], rows: pd.DataFrame, gpu: Gpu) -> tuple[pd.DataFrame, pd.DataFrame]:
