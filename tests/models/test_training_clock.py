@@ -22,7 +22,7 @@ def kernels(share):
     return rows.assign(macs=[share * 4e11, 0.0, 1e9, 0.0], dram_bytes=[0.0, 3e9, 0.0, 3e9])
 
 
-def scaled(rows, at):
+def scaled(rows, at, _):
     """Take products to follow the clock, copies not."""
     product = rows["macs"] > 0
     return rows.assign(time_s=np.where(product, 1e-3 * H200.clock_hz / at.clock_hz, 1e-3))

@@ -1,7 +1,7 @@
 """Time, traffic and bound of every kernel of a model's pass."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,9 @@ class KernelConstants:
     #: Rows of the tiles of a mixture of experts, one of :data:`gpuledger.models.time_model.moe.TILES`, where a
     #: recording states them. 0: by the kernels' rules.
     expert_tile: int = 0
+    #: Whether the clock falls under long products as it does in the engines' benchmarks. False: the GPU's is the one at
+    #: which it can go on.
+    throttled: bool = True
 
 
 #: As a type, made once: an index of texts takes longer than what a short frame's rows take.
@@ -122,7 +125,8 @@ def _gemms(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
     shape = [side.astype(np.int64) for side in shape]
 
     def law(entry: Entry) -> dict[str, np.ndarray]:
-        return gemm_terms(gpu, entry.constants, *shape, precision, constants.weights_in_turn, stored)
+        kept = entry.constants if constants.throttled else replace(entry.constants, throttled=0.0)
+        return gemm_terms(gpu, kept, *shape, precision, constants.weights_in_turn, stored)
 
     terms = choice.fastest(given or choice.gemm_entries(gpu, precision, constants.engine), law)
     parts = {name: values[again.reshape(-1)] for name, values in terms.items()}

@@ -17,7 +17,9 @@ NARROW = ("fp8", "int8", "fp4")
 MEMORY = ("dram", "l2")
 
 
-def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0) -> pd.DataFrame:
+def predict(
+    rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0, throttled: bool = True
+) -> pd.DataFrame:
     """Predict the time and traffic of kernels on a GPU.
 
     Parameters
@@ -29,6 +31,8 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0
         the fastest kernel.
     expert_tile : int
         Rows of a tile in a mixture of experts, where known (see :class:`KernelConstants`).
+    throttled : bool
+        Whether the clock falls under long products as in benchmarks (see :class:`KernelConstants`).
 
     Returns
     -------
@@ -40,7 +44,9 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0
     """
     if narrow := {name for name in widened(rows, gpu) if name in NARROW}:
         rows = rows.assign(precision=rows["precision"].where(~rows["precision"].isin(narrow), "bf16"))
-    times = kernel_times(rows.assign(hardware=gpu.name), gpu, KernelConstants(engine, expert_tile=expert_tile))
+    times = kernel_times(
+        rows.assign(hardware=gpu.name), gpu, KernelConstants(engine, expert_tile=expert_tile, throttled=throttled)
+    )
     return times.drop(columns="routing", errors="ignore")  # which nothing after the time needs
 
 

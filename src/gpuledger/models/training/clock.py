@@ -18,7 +18,7 @@ from gpuledger.readers.gpus import Gpu
 _COUNTED = "bf16"
 
 
-def settled(rows: pd.DataFrame, gpu: Gpu, predict: Callable[[pd.DataFrame, Gpu], pd.DataFrame]) -> pd.DataFrame:
+def settled(rows: pd.DataFrame, gpu: Gpu, predict: Callable[[pd.DataFrame, Gpu, bool], pd.DataFrame]) -> pd.DataFrame:
     """Predict the kernels of steps that run one after the other for seconds.
 
     Parameters
@@ -26,7 +26,8 @@ def settled(rows: pd.DataFrame, gpu: Gpu, predict: Callable[[pd.DataFrame, Gpu],
     rows : DataFrame
         Kernels of steps, with ``run`` (from 0) and ``count``.
     predict : callable
-        From kernels and a GPU to the columns of :func:`gpuledger.models.time_model.step.predict`.
+        From kernels, a GPU and whether its clock falls under long products as in benchmarks to the columns of
+        :func:`gpuledger.models.time_model.step.predict`.
 
     Returns
     -------
@@ -35,7 +36,7 @@ def settled(rows: pd.DataFrame, gpu: Gpu, predict: Callable[[pd.DataFrame, Gpu],
         whose power is not known, neither its own nor that of the same chip, and for products of a type whose energy is
         not. No kernel takes less time than at the full clock.
     """
-    times = predict(rows, gpu).assign(clock_hz=gpu.clock_hz)
+    times = predict(rows, gpu, True).assign(clock_hz=gpu.clock_hz)
     times["full_s"] = times["time_s"]
     found = chip_constants(gpu)
     if found is None or np.isnan(found[0].clock_exponent):
@@ -50,12 +51,12 @@ def settled(rows: pd.DataFrame, gpu: Gpu, predict: Callable[[pd.DataFrame, Gpu],
     flop, moved = (np.bincount(run, each) for each in (energy, times["dram_bytes"].to_numpy(float) * count))
 
     def step_s(at: Gpu) -> np.ndarray:
-        return np.bincount(run, predict(rows, at)["time_s"].to_numpy(float) * count)
+        return np.bincount(run, predict(rows, at, False)["time_s"].to_numpy(float) * count)
 
     clock_hz, _ = sustained(law, gpu, flop, moved, np.full(len(flop), _COUNTED), step_s)
     for place in np.flatnonzero(clock_hz < FULL_CLOCK * gpu.clock_hz):
         of = run == place
-        slower = predict(rows[of], at_clock(gpu, clock_hz[place]))["time_s"].to_numpy()
+        slower = predict(rows[of], at_clock(gpu, clock_hz[place]), False)["time_s"].to_numpy()
         times.loc[of, "time_s"] = np.maximum(slower, times["time_s"].to_numpy()[of])
         times.loc[of, "clock_hz"] = clock_hz[place]
     return times

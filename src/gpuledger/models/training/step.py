@@ -27,7 +27,7 @@ def predict_kernels(runs: Sequence[TrainingRun], gpu: Gpu) -> pd.DataFrame:
         of :func:`gpuledger.models.training.clock.settled`, and ``total_s``: of all launches in a step.
     """
     rows = pd.concat([training_kernels(run).assign(run=i) for i, run in enumerate(runs)], ignore_index=True)
-    times = settled(rows, gpu, lambda kernels, at: predict(kernels, at, PYTORCH))
+    times = settled(rows, gpu, lambda kernels, at, throttled: predict(kernels, at, PYTORCH, throttled=throttled))
     return times.assign(total_s=times["time_s"] * times["count"])
 
 
