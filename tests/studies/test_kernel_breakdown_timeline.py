@@ -417,6 +417,15 @@ def test_traffic_of_operators(operator, shapes, types, read, write):
     assert kernels_of_shapes(rows, "bf16")[["read_bytes", "write_bytes"]].iloc[0].tolist() == [read, write]
 
 
+def test_each_launch_of_an_operator_that_is_split_has_its_share():
+    """2³⁰ values of 4 bytes: four launches, as an index reaches one byte less than half of them."""
+    shapes = "[[1024, 1024, 1024], [1024, 1024, 1024], []]"
+    rows = pd.DataFrame({"kernel_class": ["copy", "softmax"], "operator": "aten::copy_", "shapes": shapes})
+    found = kernels_of_shapes(rows.assign(types="['float', 'c10::BFloat16', 'Scalar']"), "bf16")
+    moved = found[["n", "read_bytes", "write_bytes"]].to_numpy().tolist()
+    assert moved == [[2**28, 2**29, 2**30], [2**30, 2**31, 2**32]]
+
+
 def llama_step(shapes):
     """Return the launches of a fused Llama's prefill of 64 tokens, as a recording names them, and its prediction."""
     model, gpu = read_model("Llama-3.1-8B"), read_gpus()["h100-sxm"]

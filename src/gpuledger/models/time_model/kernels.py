@@ -54,7 +54,8 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     frame : DataFrame, shape (kernels, …)
         As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
         value_dim, choices, arrived, experts, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes,
-        devices, precision, weight_precision`` and, optional, ``routing``, of one launch; the kernels of one
+        devices, precision, weight_precision`` and, optional, ``routing`` and ``law`` (of an elementwise kernel, a key
+        of :data:`gpuledger.models.time_model.operators.LAWS`; empty: by its name), of one launch; the kernels of one
         mixture-of-experts layer follow each other.
     constants : KernelConstants, optional
         Those of all engines by default.
@@ -147,9 +148,9 @@ def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict
     m, batch, n, read, write, weight, cache, macs = rows.floats(
         "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes", "macs"
     )
-    # Of what PyTorch does not vectorise, where a row says so.
-    (accesses,) = rows.floats("accesses") if "accesses" in rows else (0.0,)
-    times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write, accesses)
+    if "law" in rows:  # of operators that PyTorch runs one by one
+        operators = [own or name for own, name in zip(rows["law"], operators, strict=True)]
+    times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
     if macs.any():  # scans of long prompts: no faster than matrix units
         parts["compute_s"] = 2 * macs / gpu.peak_flop_per_s("bf16")

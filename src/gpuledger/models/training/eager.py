@@ -1,223 +1,46 @@
 """The operators of a training step as Hugging Face's ``transformers`` runs it eagerly: each is a kernel of its own.
 
-Tables of operations, one a line: ``operator: what it reads -> what it writes``, where ``5 operator`` runs five times.
-A tensor is its extent and the format of its values, ``x.s``. Extents:
+They stand in :mod:`gpuledger.models.training.eager_tables`; here they get the sizes of a run. Whose law is whose:
 
-==========  =====================================================================================================
-x, 1, n     values of the residual stream (or of what a norm reads), one value for each of its rows, and one row
-t, p        tokens of the pass, and positions (tokens of one sequence)
-q, k, v     queries, keys, values; q/2, k/2: half of each head; o, l: attention's result, one value a query head
-a, a/2, f   angles of the rotation (a head's for each position), half of them, and their frequencies
-g           values of the feed-forward block
-y, y2       logits, and what the softmax reads again where a row is longer than an SM's shared memory
-m           values of a matrix of parameters
-s           parameters of this GPU's share
-==========  =====================================================================================================
-
-Formats: ``h``, 16 bits; ``w``, 32 bits; ``i``, 64-bit integers; ``s``, that of the residual stream and of the
-parameters: ``w`` under autocast, else ``h``; ``v``, that of the optimizer's state. A ``cast`` between equal formats
-launches nothing, so that one table is for both. ``!`` marks what autograd keeps for the backward pass. Scalars are too
-few to count.
-
-``~`` marks operators that load and store values one by one: PyTorch vectorises only where all operands lie alike in
-memory, not where one is broadcast, transposed or half of each row. Nor does it where their types differ, but for casts
-to 16 bits (``gpu_kernel_impl`` and ``bfloat16_copy_kernel_cuda`` in its ``aten/src/ATen/native/cuda``).
-
-The operators and their order are those of the recorded timelines of Llama 3.2 1B (traces/nvidia-h100-training:
-``transformers`` 5.17, PyTorch 2.11). `LlamaRMSNorm` normalises in 32 bits; autocast caches casts of weights, not of
-activations, so that every projection casts its own input; nothing is in place but sums of gradients.
+* Operators that load *by value* (marked there, or of operands that differ in type) have that law, with operands that
+  are both, and where halves are joined, the slow one.
+* An operator over more bytes than an index of 32 bits reaches is split into launches of equal parts.
+* A launch over *lists* takes 320 blocks of 65,536 values.
+* The *column sum* of n values a row: blocks of 4 rows and of 128 columns, or of as many as there are, each block with
+  16 rows or more of a thread, until the GPU is full. The last block adds up what all have found, four of them at a
+  time, in turn (PyTorch's ``Reduce.cuh``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import ceil, isnan
-from typing import NamedTuple
 
+from gpuledger.models.training.eager_tables import (
+    ATTENTION,
+    BACKWARD,
+    CAST,
+    COLUMN_SUM,
+    FORWARD,
+    MEMORY_COPY,
+    SUM,
+    UPDATE,
+    Operand,
+    Operation,
+)
 from gpuledger.models.training.run import VALUE, TrainingRun
 from gpuledger.models.transformer.model import Layers
+from gpuledger.readers.gpus import Gpu
 
-#: A copy within the GPU's memory, which is no kernel.
-MEMORY_COPY = "memory_copy"
 #: Bytes that an elementwise operator's index reaches in one launch; with more it is halved (PyTorch's TensorIterator).
 INDEXED_BYTES = 2**31 - 1
-#: Values that an operator over a list of tensors takes in one launch: 320 blocks of 65,536 (PyTorch's
-#: ``MultiTensorApply.cuh``).
-LISTED_VALUES = 320 * 65536
+#: Values of a block over lists of tensors, and blocks of a launch (PyTorch's ``MultiTensorApply.cuh``).
+LISTED_VALUES, LISTED_BLOCKS = 65536, 320
+#: Of a column sum: threads of a block and of an SM, columns of a thread, and its rows at least.
+_THREADS, _SM_THREADS, _COLUMNS, _ROWS = 128, 2048, 4, 16
 #: Operators that are not split, whatever their size.
 _WHOLE = frozenset({"log_softmax_forward", "log_softmax_gradient", "nll_loss", "nll_loss_gradient", MEMORY_COPY})
-_CAST = "cast"
 #: Operators whose operands may differ in type, and bytes of a value by format; others are of the residual stream's.
-_TYPED, _VALUE_BYTES = (_CAST, "add"), {"h": VALUE, "w": 4, "i": 8}
+_TYPED, _VALUE_BYTES = (CAST, "add"), {"h": VALUE, "w": 4, "i": 8}
 
-_FORWARD = {
-    "embedding": """
-        gather: t.i x.s -> x.s
-    """,
-    # Positions from scratch, and whether they begin again within a sequence: it may be several that were packed.
-    "positions": """
-        arange: -> p.i
-        add: p.i -> p.i
-        sub: p.i -> p.i
-        cat: t.i -> t.i
-        sub: t.i t.i -> t.i
-        ne: t.i -> t.i
-        copy_: t.i -> t.i
-        cumsum: t.i -> t.i
-        eq: 1.i -> 1.i
-        all: 1.i -> 1.i
-    """,
-    # The product of frequencies and positions is a GEMM of one column. Cosine, sine, and their scales.
-    "angles": """
-        cast: f.s -> f.w
-        copy_: p.i -> p.w
-        bmm: f.w p.w -> a/2.w
-        cat: a/2.w a/2.w -> a.w
-        cos: a.w -> a.w
-        mul: a.w -> a.w
-        sin: a.w -> a.w
-        mul: a.w -> a.w
-        2 cast: a.w -> a.s
-    """,
-    "norm": """
-        cast: x.s -> x.w
-        pow: x.w! -> x.w
-        mean: x.w -> 1.w
-        add: 1.w -> 1.w
-        rsqrt: 1.w -> 1.w!
-        mul~: x.w 1.w -> x.w
-        cast: x.w -> x.s
-        mul~: x.s! n.s -> x.s
-    """,
-    "layer_norm": "native_layer_norm: x.s! -> x.s 1.w! 1.w!",
-    # Of a projection that reads the stream.
-    "input": "cast: x.s -> x.h",
-    # x · cos + cat(−second half, first half) · sin; attention reads 16 bits.
-    "rope": """
-        mul~: q.h a.s -> q.s
-        neg~: q/2.h -> q/2.h
-        cat~: q/2.h q/2.h -> q.h
-        mul~: q.h a.s -> q.s
-        add~: q.s q.s -> q.s
-        mul~: k.h a.s -> k.s
-        neg~: k/2.h -> k/2.h
-        cat~: k/2.h k/2.h -> k.h
-        mul~: k.h a.s -> k.s
-        add~: k.s k.s -> k.s
-        cast: k.s -> k.h
-        cast: q.s -> q.h
-    """,
-    "residual": "add: x.s x.h -> x.s",
-    "activation": """
-        silu: g.h! -> g.h!
-        mul: g.h g.h! -> g.h!
-    """,
-    # Without a gate: taken for one operator, as `torch.nn.GELU` is.
-    "ungated": "gelu: g.h! -> g.h!",
-    # Labels are shifted by one in a padded copy.
-    "labels": """
-        fill_: -> t.i
-        copy_: t.i -> t.i
-        copy_: t.i -> t.i
-    """,
-    # The softmax reads a row for its maximum, for its sum, and to write it. A block has a row, and rows of as many
-    # logits as these kernels cannot hold are together larger than L2: they are read again from memory.
-    "loss": """
-        cast: y.h -> y.w
-        log_softmax_forward: y.w y2.w y2.w -> y.w!
-        nll_loss: t.w t.i ->
-    """,
-    "weights": "cast: m.s -> m.h",
-}
-
-_BACKWARD = {
-    # Tokens are sorted (a histogram, its sums, and eight passes over keys of 64 bits), counted and added up in 32 bits.
-    "embedding": """
-        arange: -> t.i
-        histogram: t.i ->
-        scan: ->
-        8 radix_sort: t.i t.i -> t.i t.i
-        7 segments: t.i -> t.i
-        partial_sums: x.s t.i -> x.w
-        sums: x.w -> x.s
-    """,
-    # Of x · r · weight, r = rsqrt(mean(x²) + ε): of the weight; of x through r and through the mean.
-    "norm": """
-        mul~: x.s n.s -> x.s
-        mul: x.s x.s -> x.s
-        sum: x.s ->
-        cast: x.s -> x.w
-        mul: x.w x.w -> x.w
-        mul~: x.w 1.w -> x.w
-        sum: x.w -> 1.w
-        pow: 1.w -> 1.w
-        mul: 1.w -> 1.w
-        mul: 1.w 1.w -> 1.w
-        div~: 1.w -> x.w
-        memory_copy: x.w -> x.w
-        mul: x.w -> x.w
-        mul: x.w x.w -> x.w
-        add_: x.w x.w -> x.w
-        cast: x.w -> x.s
-    """,
-    # Of the input; of weights and biases.
-    "layer_norm": """
-        native_layer_norm_backward: x.s x.s -> x.s
-        native_layer_norm_weights: x.s x.s ->
-    """,
-    "input": "cast: x.h -> x.s",
-    # Each half goes into zeros of the whole. Queries and keys are transposed for the GEMMs.
-    "rope": "\n".join(
-        f"""
-        cast: {x}.h -> {x}.s
-        2 mul~: {x}.s a.s -> {x}.s
-        2 cast: {x}.s -> {x}.h
-        neg~: {x}/2.h -> {x}/2.h
-        2 fill_: -> {x}.h
-        2 copy_~: {x}/2.h -> {x}/2.h
-        add_: {x}.h {x}.h -> {x}.h
-        add_~: {x}.h {x}.h -> {x}.h
-        copy_~: {x}.h -> {x}.h
-        """
-        for x in "kq"
-    ),
-    # The block's gradient, rounded, and where the stream forks, the sum of both gradients.
-    "residual": """
-        cast: x.s -> x.h
-        add_: x.s x.s -> x.s
-    """,
-    "activation": """
-        2 mul: g.h g.h -> g.h
-        silu_backward: g.h g.h -> g.h
-    """,
-    "ungated": "gelu_backward: g.h g.h -> g.h",
-    "labels": "fill_: ->",
-    "loss": """
-        fill_: -> y.w
-        nll_loss_gradient: t.i -> t.w
-        log_softmax_gradient: y.w y2.w y.w -> y.w
-        cast: y.w -> y.h
-    """,
-    "weights": "cast: m.h -> m.s",
-    # A matrix that is looked up has gradients of zero in its other rows.
-    "table": "fill_: -> m.s",
-}
-
-#: Clipping, and AdamW without a fused kernel: over lists of all tensors.
-_UPDATE = """
-    _foreach_norm: s.v ->
-    2 _foreach_mul_: s.v -> s.v
-    _foreach_lerp_: s.v s.v -> s.v
-    _foreach_mul_: s.v -> s.v
-    _foreach_addcmul_: s.v s.v -> s.v
-    _foreach_sqrt: s.v -> s.v
-    _foreach_div_: s.v -> s.v
-    _foreach_add_: s.v -> s.v
-    _foreach_addcdiv_: s.v s.v s.v -> s.v
-"""
-
-#: The gradients of what several projections read, and of a matrix that is used twice, are added up.
-_SUM = {"input": "add_: x.s x.s -> x.s", "weights": "add_: m.s m.s -> m.s"}
-#: What attention keeps: its inputs, its result, and the logarithm of each row's sum.
-_ATTENTION = "attention: q.h! k.h! v.h! -> o.h! l.w!"
 #: Of operators that the model of a serving engine has as one kernel.
 _BLOCKS = {
     **dict.fromkeys(("attn_norm", "ffn_norm", "final_norm"), "norm"),
@@ -225,48 +48,12 @@ _BLOCKS = {
     # Projections that read the residual stream.
     **dict.fromkeys(("qkv_proj", "q_proj", "k_proj", "v_proj", "gate_up_proj", "gate_proj", "up_proj"), "input"),
     **{"embedding": "embedding", "rope": "rope", "ffn_act": "activation", "lm_head": "input"},
+    "qk_norm": "head_norms",
 }
 #: Those of them that share their input with one before.
 _SHARING = ("k_proj", "v_proj", "up_proj")
 #: What is not computed again: after the last operator of a layer that keeps something, recomputation stops.
 NOT_AGAIN = ("down_proj", "ffn_residual")
-
-
-class Operand(NamedTuple):
-    extent: str
-    format: str
-    kept: bool
-
-
-class Operation(NamedTuple):
-    operator: str
-    by_value: bool
-    count: int
-    read: tuple[Operand, ...]
-    write: tuple[Operand, ...]
-
-
-def _operands(text: str) -> tuple[Operand, ...]:
-    marks = (part.endswith("!") for part in text.split())
-    parts = (part.removesuffix("!").split(".") for part in text.split())
-    return tuple(Operand(*names, kept) for names, kept in zip(parts, marks, strict=True))
-
-
-def _operations(text: str) -> tuple[Operation, ...]:
-    found = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        name, operands = line.split(":")
-        *count, operator = name.split()
-        read, write = map(_operands, operands.split("->"))
-        by_value = operator.endswith("~")
-        found.append(Operation(operator.removesuffix("~"), by_value, int(count[0]) if count else 1, read, write))
-    return tuple(found)
-
-
-FORWARD, BACKWARD, SUM = (
-    {name: _operations(text) for name, text in table.items()} for table in (_FORWARD, _BACKWARD, _SUM)
-)
-ATTENTION, UPDATE = _operations(_ATTENTION), _operations(_UPDATE)
 
 
 def forward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
@@ -287,7 +74,8 @@ def forward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
     blocks = [_block(run, kernel, group)]
     if run.eager and kernel == "embedding":
         blocks += ["positions", *(["angles"] if _rotary_dim(run) else [])]
-    return [row for block in blocks for row in _rows(FORWARD.get(block, ()), _extents(run, group), run)]
+    sizes = _extents(run, group)
+    return [row for block in blocks for row in _rows(FORWARD.get(block, ()), sizes, run, group=group)]
 
 
 def backward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
@@ -295,7 +83,7 @@ def backward(run: TrainingRun, kernel: str, group: Layers | None) -> list[dict]:
     operations = BACKWARD.get(_block(run, kernel, group), ())
     if run.eager and kernel in _SHARING and (kernel != "up_proj" or group.ffn.gated):
         operations += SUM["input"]
-    return list(_rows(operations, _extents(run, group), run))
+    return list(_rows(operations, _extents(run, group), run, group=group))
 
 
 def replaces(run: TrainingRun, kernel: str, group: Layers | None) -> bool:
@@ -328,6 +116,12 @@ def update(run: TrainingRun) -> Iterator[dict]:
     return _rows(UPDATE, {"s": ceil(run.model.parameters / run.gpus)}, run, "update")
 
 
+def bias(run: TrainingRun, m: int, n: int) -> Iterator[tuple[str, dict]]:
+    """Yield the casts of a bias of `n` values that `m` tokens get, and its gradient."""
+    for part, table in (("forward", FORWARD), ("backward", BACKWARD)):
+        yield from ((part, row) for row in _rows(table["bias"], {"z": m * n, "b": n}, run))
+
+
 def kept_bytes(run: TrainingRun, group: Layers) -> int:
     """Return what a layer keeps for its backward pass, if nothing is computed again."""
     sizes, attention, ffn = _extents(run, group), group.attention, group.ffn
@@ -335,8 +129,9 @@ def kept_bytes(run: TrainingRun, group: Layers) -> int:
     readers = (1 if attention.stored_fused else 3) + (2 if ffn.gated and not ffn.stored_fused else 1)
     # Each projection keeps its own cast of its input, or all of them the same.
     inputs = sizes["x"] * VALUE * (readers if run.wide else 2)
-    block = _kept(FORWARD[_block(run, "ffn_act", group)], sizes, run)
-    return group.norms * norm + inputs + _kept(ATTENTION, sizes, run) + block
+    blocks = (FORWARD[name] for kernel in ("qk_norm", "ffn_act") if (name := _block(run, kernel, group)))
+    kept = (_kept(operations, sizes, run) for operations in (ATTENTION, *blocks))
+    return group.norms * norm + inputs + sum(kept)
 
 
 def outer_kept_bytes(run: TrainingRun) -> int:
@@ -349,7 +144,14 @@ def _block(run: TrainingRun, kernel: str, group: Layers | None) -> str:
     block = _BLOCKS.get(kernel, "") if run.eager else ""
     if block == "norm" and run.model.norm_bias:
         return "layer_norm"
+    if block == "head_norms" and not _normalised(group):
+        return ""
     return "ungated" if block == "activation" and not group.ffn.gated else block
+
+
+def _normalised(group: Layers | None) -> bool:
+    """Return whether each head of queries and keys is normalised."""
+    return group is not None and group.attention.qk_norm == "head"
 
 
 def _rotary_dim(run: TrainingRun) -> int:
@@ -367,44 +169,81 @@ def _extents(run: TrainingRun, group: Layers | None) -> dict[str, int]:
         attention = group.attention
         heads, keys = tokens * attention.heads, tokens * attention.kv_heads
         sizes |= {"q": heads * attention.head_dim, "k": keys * attention.head_dim, "v": keys * attention.value_dim}
-        sizes |= {"q/2": sizes["q"] // 2, "k/2": sizes["k"] // 2, "o": heads * attention.value_dim, "l": heads}
+        sizes |= {"q/2": sizes["q"] // 2, "k/2": sizes["k"] // 2, "o": heads * attention.value_dim}
+        sizes |= {"q1": heads, "k1": keys, "d": attention.head_dim}
         sizes["g"] = tokens * group.ffn.width
     return sizes
 
 
-def _bytes(operand: Operand, sizes: Mapping[str, int], run: TrainingRun) -> int:
-    return sizes[operand.extent] * _value_bytes(operand, run)
+def _bytes(operand: Operand, sizes: Mapping[str, int], value_bytes: Mapping[str, int]) -> int:
+    return sizes[operand.extent] * value_bytes[operand.format]
 
 
-def _value_bytes(operand: Operand, run: TrainingRun) -> int:
-    own = {"s": run.stream_bytes, "v": run.state_value_bytes}
-    return (_VALUE_BYTES | own)[operand.format]
+def _value_bytes(run: TrainingRun, group: Layers | None) -> dict[str, int]:
+    rotated = run.stream_bytes if _normalised(group) else VALUE
+    return _VALUE_BYTES | {"s": run.stream_bytes, "r": rotated, "v": run.state_value_bytes}
 
 
 def _rows(
-    operations: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun, purpose: str = "elementwise"
+    operations: Iterable[Operation],
+    sizes: Mapping[str, int],
+    run: TrainingRun,
+    purpose: str = "elementwise",
+    group: Layers | None = None,
 ) -> Iterator[dict]:
+    value_bytes = _value_bytes(run, group)
     for operation in operations:
-        read, write = ([_bytes(operand, sizes, run) for operand in side] for side in (operation.read, operation.write))
-        values = max((sizes[operand.extent] for operand in (*operation.read, *operation.write)), default=1)
-        if operation.operator == _CAST and read[0] == write[0]:
+        read, write = ([_bytes(one, sizes, value_bytes) for one in side] for side in (operation.read, operation.write))
+        operands = (*operation.read, *operation.write)
+        values = max((sizes[operand.extent] for operand in operands), default=1)
+        if operation.operator == CAST and read[0] == write[0]:
             continue
-        launches = 1
         if purpose == "update":
-            launches = ceil(values / LISTED_VALUES)
-        while launches * INDEXED_BYTES < max([*read, *write], default=0) and operation.operator not in _WHOLE:
-            launches *= 2
-        widths = {_value_bytes(operand, run) for operand in (*operation.read, *operation.write)}
-        narrowed = operation.operator == _CAST and read[0] > write[0]
-        by_value = operation.by_value or (operation.operator in _TYPED and len(widths) > 1 and not narrowed)
+            launches = ceil(values / (LISTED_VALUES * LISTED_BLOCKS))
+        else:
+            launches = 1 if operation.operator in _WHOLE else indexed_launches(max([*read, *write], default=0))
+        mixed = len({value_bytes[operand.format] for operand in operands}) > 1
+        law, m, n = _law(operation, mixed, read > write), values / launches, 1.0
+        if purpose == "update":
+            law, n = "list" if write else "list_read", min(LISTED_VALUES, m)
+            m /= n
+        elif operation.operator == COLUMN_SUM:
+            columns = sizes[operation.write[0].extent]
+            law, m, n = "in_turn", columns, _steps(values / columns, columns, run.gpu)
         yield {
-            **{"kernel": operation.operator, "kind": "elementwise", "purpose": purpose, "m": values, "n": 1, "k": 1},
+            **{"kernel": operation.operator, "kind": "elementwise", "purpose": purpose, "m": m, "n": n, "k": 1},
             **{"read_bytes": sum(read) / launches, "write_bytes": sum(write) / launches},
             "count": operation.count * launches,
-            "accesses": (len(read) + len(write)) * by_value,
+            "law": law,
         }
+
+
+def indexed_launches(largest_bytes: float) -> int:
+    """Return the launches of an elementwise operator whose largest operand has so many bytes."""
+    launches = 1
+    while launches * INDEXED_BYTES < largest_bytes:
+        launches *= 2
+    return launches
+
+
+def _law(operation: Operation, mixed: bool, narrowed: bool) -> str:
+    """Return the law of :data:`gpuledger.models.time_model.operators.LAWS`; empty: a kernel that is vectorised."""
+    if operation.by_value:
+        return "by_value_slowly" if mixed or operation.operator == "cat" else "by_value"
+    converted = operation.operator in _TYPED and mixed and not (operation.operator == CAST and narrowed)
+    return "by_value" if converted else ""
+
+
+def _steps(rows: float, columns: int, gpu: Gpu) -> int:
+    """Return the steps that a column sum takes in turn."""
+    across = min(32, ceil(columns / _COLUMNS))
+    down = _THREADS // across
+    full = ceil(gpu.sms * _SM_THREADS / _THREADS / ceil(columns / _COLUMNS / across))
+    blocks = min(ceil(rows / down / _ROWS), full)
+    return ceil(blocks / down) + ceil(rows / down / blocks / _COLUMNS)
 
 
 def _kept(operations: Iterable[Operation], sizes: Mapping[str, int], run: TrainingRun) -> int:
     operands = (operand for operation in operations for operand in (*operation.read, *operation.write))
-    return sum(_bytes(operand, sizes, run) for operand in operands if operand.kept)
+    value_bytes = _value_bytes(run, None)
+    return sum(_bytes(operand, sizes, value_bytes) for operand in operands if operand.kept)

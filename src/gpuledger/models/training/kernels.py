@@ -59,8 +59,8 @@ def training_kernels(run: TrainingRun) -> pd.DataFrame:
     rows = pd.DataFrame(list(_step(run)))
     numbers = [name for name in SIZES if name not in ("count", "devices")]
     rows = rows.reindex(columns=[*rows.columns, *(name for name in numbers if name not in rows)])
-    numbers.append("accesses")
-    rows[numbers] = rows.reindex(columns=numbers).fillna(0)
+    rows[numbers] = rows[numbers].fillna(0)
+    rows["law"] = rows["law"].fillna("")
     rows["batch"] = rows["batch"].where(rows["batch"] > 0, 1)
     rows[["precision", "weight_precision"]] = rows[["precision", "weight_precision"]].fillna("bf16")
     return rows.assign(devices=1)
@@ -110,6 +110,7 @@ def _forward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dict
     elif kind == "gemm":
         yield _product(run, row, group)
         yield from _converted(run, "operand", m, row["k"], row, group)
+        yield from _bias(run, "forward", row, group)
     elif eager.replaces(run, kernel, group):
         return
     elif kernel.endswith("_residual") and run.wide:
@@ -137,8 +138,7 @@ def _backward(run: TrainingRun, row: dict, group: Layers | None) -> Iterator[dic
         sizes = {"m": n, "n": k, "k": m, "weight_bytes": 0, "read_bytes": m * (n + k) * VALUE}
         yield _product(run, row | sizes | {"write_bytes": n * k * VALUE}, group)
         yield from _converted(run, "gradient", m, n, row, group)
-        if group and any(linear.bias for linear in group.linears(run.model.hidden) if linear.kernel == kernel):
-            yield _moved("bias_gradient", "elementwise", m, n, m * n * VALUE, n * VALUE) | {"count": count}
+        yield from _bias(run, "backward", row, group)
     elif eager.replaces(run, kernel, group):
         pass
     elif kernel.endswith("_residual"):
@@ -206,6 +206,17 @@ def _converted(run: TrainingRun, name: str, m: int, n: int, row: dict, group: La
     if run.precision == "fp8" and group:
         moved = m * n
         yield _moved(f"{name}_fp8", "elementwise", m, n, moved * VALUE, 2 * moved) | {"count": row["count"]}
+
+
+def _bias(run: TrainingRun, part: str, row: dict, group: Layers | None) -> Iterator[dict]:
+    linears = group.linears(run.model.hidden) if group else ()
+    if not any(linear.bias for linear in linears if row["kernel"] in (linear.kernel, linear.part)):
+        return
+    m, n = row["m"], row["n"]
+    if run.eager:
+        yield from _counted([operator for when, operator in eager.bias(run, m, n) if when == part], row)
+    elif part == "backward":
+        yield _moved("bias_gradient", "elementwise", m, n, m * n * VALUE, n * VALUE) | {"count": row["count"]}
 
 
 def _loss(run: TrainingRun) -> Iterator[dict]:

@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.training.eager import indexed_launches
+
 #: By the word that PyTorch writes for a type: the format's name here, and bytes.
 TYPES = {
     "BFloat16": ("bf16", 2),
@@ -32,6 +34,8 @@ _PICKS = re.compile(r"::(index_select|gather|embedding|index|take)$")
 #: These write into parts of their first input, as many values as their last tensor has.
 _PUTS = re.compile(r"::_?(index_copy|index_add|index_put|index_put_impl|scatter|scatter_add|put)_?$")
 _ELEMENTWISE = frozenset({"elementwise", "copy", "fill", "reduce", "index", "norm", "embedding", "quantize", "softmax"})
+#: Classes whose operators are split if an operand is larger than an index reaches.
+_SPLIT = frozenset({"elementwise", "copy", "fill"})
 #: Digits of a dimension: hostile traces have dimensions without end.
 _LARGEST = 2**40
 
@@ -94,12 +98,18 @@ def read_types(text: str) -> tuple[str, ...]:
     return tuple(str(part).removeprefix("c10::") for part in _list(text))
 
 
-def _traffic(operator: str, shapes: str, types: str, default: int) -> tuple[int, int, int] | None:
-    """Return the values of the output, and the bytes that an elementwise operator reads and writes."""
-    inputs: list[tuple[int, int]] = []
+def _inputs(shapes: str, types: str, default: int) -> list[tuple[int, int]]:
+    """Return how many values each tensor has, and the bytes of one."""
+    found: list[tuple[int, int]] = []
     for position, shape in enumerate(read_shapes(shapes)):
         nested = shape if shape and isinstance(shape[0], tuple) else (shape,)
-        inputs += [(math.prod(part), _bytes(types, position, default)) for part in nested if part]
+        found += [(math.prod(part), _bytes(types, position, default)) for part in nested if part]
+    return found
+
+
+def _traffic(operator: str, shapes: str, types: str, default: int) -> tuple[int, int, int] | None:
+    """Return the values of the output, and the bytes that an elementwise operator reads and writes."""
+    inputs = _inputs(shapes, types, default)
     if not inputs:
         return None
     largest, width = max(inputs)
@@ -158,7 +168,11 @@ def kernels_of_shapes(rows: pd.DataFrame, default: str) -> pd.DataFrame:
             weight, read, write = (batch * count * size for count in (n * k, m * k, m * n))
             found.append(("qkv_proj", "gemm", precision, batch, m, n, k, batch * m * n * k, weight, read, write))
         elif row.kernel_class in _ELEMENTWISE and (traffic := _traffic(row.operator, row.shapes, row.types, width)):
-            values, read, write = traffic
+            launches = 1
+            if row.kernel_class in _SPLIT:
+                largest = max(count * size for count, size in _inputs(row.shapes, row.types, width))
+                launches = indexed_launches(max(largest, traffic[2]))
+            values, read, write = (amount / launches for amount in traffic)
             # A vectorised pass over all values, whatever the operator is called.
             found.append(("ffn_residual", "elementwise", default, 1, 1, max(values, 1), 1, 0, 0, read, write))
         else:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.step import predict
-from gpuledger.models.training.eager import MEMORY_COPY
+from gpuledger.models.training.eager_tables import MEMORY_COPY
 from gpuledger.models.training.kernels import CLASSES
 from gpuledger.models.training.run import IMPLEMENTATIONS, TrainingRun
 from gpuledger.models.transformer import Parallel
