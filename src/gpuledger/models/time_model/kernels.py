@@ -148,8 +148,10 @@ def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict
     m, batch, n, read, write, weight, cache, macs = rows.floats(
         "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes", "macs"
     )
+    words = np.full(len(operators), "operators of an A100, data sheet rates of this GPU", dtype=object)
     if "law" in rows:  # of operators that PyTorch runs one by one
         operators = [own or name for own, name in zip(rows["law"], operators, strict=True)]
+        words[rows["law"] != ""] = "operators of an A100, PyTorch's of an H100, data sheet rates of this GPU"
     times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
     if macs.any():  # scans of long prompts: no faster than matrix units
@@ -158,7 +160,7 @@ def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict
     # A chain of steps is latency.
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["chain_s"])
-    return parts | {"constants": "operators of an A100, data sheet rates of this GPU"}
+    return parts | {"constants": words}
 
 
 def _recurrent(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
