@@ -10,6 +10,7 @@ from gpuledger.ledger.parts import split_parts
 from gpuledger.models.time_model.operators import LAWS, OperatorConstants
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.training import training_memory
+from gpuledger.models.training.step import predict_kernels
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, read_shapes, read_types
 from gpuledger.studies.kernel_breakdown.training import read_training
@@ -57,7 +58,10 @@ def test_what_the_mended_model_predicts_is_as_said(page, blind, case):
     said = f"| {name} | {table['predicted_kernels']['elementwise']:,} of {table['kernels']['elementwise']:,} |"
     for purpose in ("elementwise", "loss", "update"):
         said += " {predicted_s:.1f} of {recorded_s:.1f} |".format(**1e3 * table.loc[purpose])
-    said += f" {100 * (table['predicted_s'].sum() / table['recorded_s'].sum() - 1):+.1f} % |".replace("-", "−")
+    kernels = predict_kernels([run], run.gpu)
+    full_s = (kernels["full_s"] * kernels["count"]).sum()
+    for predicted_s in (full_s, table["predicted_s"].sum()):
+        said += f" {100 * (predicted_s / table['recorded_s'].sum() - 1):+.1f} % |".replace("-", "−")
     assert f"{said} {training_memory(run)['memory_bytes'] / 2**20:,.0f} of {peak_mib:,} |" in page
 
 
@@ -71,6 +75,9 @@ def test_the_slow_sum_and_the_fall_of_the_clock_are_as_said(page, blind):
     first, last = times[:5], times[-5:]
     assert f"takes {first.min():.2f} to {first.max():.2f} ms in the first five layers" in page
     assert f"and {last.min():.2f} to {last.max():.2f} ms in the last five" in page
+    runs = [run for _, run in blind.values()]
+    *others, last = (predict_kernels([run], run.gpu)["clock_hz"].iloc[0] / 1e6 for run in runs)
+    assert f"{last:,.0f} MHz in this step, and at {min(others):,.0f} to {max(others):,.0f} in the others" in page
 
 
 def by_value(launches, gpu):

@@ -113,7 +113,7 @@ def test_a_sum_over_tokens_and_heads_ends_in_one_block():
     assert set(sums[128]) == {2048 / 4 + 4, 1024 / 4 + 4} and sums[2048] == 128 / 4 + 4
     times = predict_kernels([a_run(QWEN)], find_gpu("h200-sxm")).query("kernel == 'column_sum'")
     # 130, 64 and 26 µs were recorded; memory alone takes 8, 4 and 8.
-    slow = times[times["m"] == 128].groupby("n")["time_s"].first().to_numpy() * 1e6
+    slow = times[times["m"] == 128].groupby("n")["full_s"].first().to_numpy() * 1e6
     assert slow == pytest.approx([64, 130], rel=0.06)
 
 
@@ -307,10 +307,10 @@ def test_every_operator_runs_as_often_as_it_was_recorded(recorded, variant):
 
 #: Errors (%) of elementwise kernels, of the loss, of the update and of all.
 ERRORS = {
-    **{(H100, "autocast"): (1.3, 2.4, -2.6, -1.1), (H100, "bf16"): (-0.2, 2.3, -3.9, -1.7)},
-    **{(H100, "recompute"): (2.1, 2.5, -2.6, -0.6), (H200, "qwen2_autocast"): (-2.0, -1.3, -3.1, -1.8)},
-    **{(H200, "qwen2_bf16"): (-4.1, -1.3, -6.1, -3.6), (H200, "qwen3_recompute"): (0.3, -1.0, -2.5, -0.5)},
-    **{(H200, "qwen3_bf16"): (-1.9, -0.6, -4.8, -1.3), (H200, "llama3_bf16"): (-3.6, -2.3, -6.6, -5.9)},
+    **{(H100, "autocast"): (1.3, 2.4, -2.6, -1.1), (H100, "bf16"): (1.4, 2.9, -3.0, -0.8)},
+    **{(H100, "recompute"): (2.1, 2.5, -2.6, -0.6), (H200, "qwen2_autocast"): (1.2, 0.2, -2.2, 0.6)},
+    **{(H200, "qwen2_bf16"): (0.2, 0.7, -2.7, 0.5), (H200, "qwen3_recompute"): (2.2, -0.3, -2.1, 0.5)},
+    **{(H200, "qwen3_bf16"): (0.9, 0.4, -3.0, 0.1), (H200, "llama3_bf16"): (2.2, 0.0, -2.4, -0.2)},
 }
 
 
@@ -320,7 +320,7 @@ def test_times_are_off_by_what_is_said(recorded, variant):
     errors = 100 * (table["predicted_s"] / table["recorded_s"] - 1)
     whole = 100 * (table["predicted_s"].sum() / table["recorded_s"].sum() - 1)
     assert [*errors[["elementwise", "loss", "update"]], whole] == pytest.approx(ERRORS[variant], abs=0.5)
-    assert np.abs(errors["GEMM"]) < 6 and np.abs(errors["attention"]) < 12
+    assert np.abs(errors["GEMM"]) < 3 and np.abs(errors["attention"]) < 6
 
 
 @pytest.mark.parametrize(("variant", "measured_mib"), RECORDED.items())
