@@ -16,6 +16,7 @@ from gpuledger.readers.kernel_names import (
     PATTERNS,
     classify,
     extend_patterns,
+    labels,
     parse,
     short_name,
     template_arguments,
@@ -358,3 +359,13 @@ def test_what_lies_behind_64_ki_characters_is_not_searched():
     name = "x" * 2**16 + "_ampere_sgemm_128x64_tn"
     assert parse(name).kernel_class is None and parse(name).name == name
     assert parse(name[2**16 + 1 :]).kernel_class == "gemm"
+
+
+def test_labels_tell_generated_kernels_apart_as_those_who_made_them_do():
+    names = [*("gemm_fusion_dot_33", "gemm_fusion_dot_47", "loop_add_fusion_1"), "vectorized<1>", "vectorized<2>"]
+    flash = "cudnn_generated_fort_native_sdpa_sm90_flash_{}prop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
+    labelled = labels(pd.Series([*names, flash.format("f"), flash.format("b")]))
+    assert labelled.tolist() == [
+        *("gemm_fusion_dot_33", "gemm_fusion_dot_47", "loop_add_fusion", "vectorized", "vectorized #2"),
+        *("cudnn_sdpa_sm90_flash_fpro…28x128_4x1x1", "cudnn_sdpa_sm90_flash_bpro…28x128_4x1x1"),
+    ]

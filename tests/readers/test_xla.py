@@ -102,6 +102,56 @@ def test_steps_are_what_the_user_annotated_and_programs_that_run_together_none(t
     assert "jit_train_step(77)" not in set(step.host["name"])
 
 
+def exported_by_jax(step_mark="train"):
+    """Return four steps as JAX 0.11 exports them: no lines that a viewer derives, steps on the host, graphs."""
+    events = [
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+        {"ph": "M", "pid": 1, "tid": 14, "name": "thread_name", "args": {"name": "Stream #14(Memset,Compute)"}},
+        {"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}},
+    ]
+
+    def ran(process, thread, name, start, duration, **inside):
+        times = {"ph": "X", "pid": process, "tid": thread, "ts": start, "dur": duration, "name": name}
+        events.append(times | ({"args": inside} if inside else {}))
+
+    for step in range(4):
+        start, number = 1000.0 * step, str(64 + step)
+        # The host has launched a step before the GPU has run the one before.
+        ran(701, 7, step_mark, start - 600, 100.0, step_num=str(step))
+        ran(701, 7, "command_buffer::execute", start - 590, 60.0)
+        ran(701, 7, "cuGraphLaunch (CudaGraph:3)", start - 580, 40.0, correlation_id=number, cuda_graph_id="3")
+        ran(701, 7, "nvjet_tst_NNT", start - 530, 5.0, correlation_id=f"9{number}")
+        ran(701, 7, "Memset", start - 540, 2.0, Memset_details="kind:unknown num_bytes:4 async:1", correlation_id="5")
+        graph = {"correlation_id": number, "hlo_op": "command_buffer_1", "tf_op": "XlaModule:"}
+        shared = "regs:168 static_shared:0 dynamic_shared:{} grid:2,66,1 block:384,1,1 occ_pct:18.75"
+        ran(1, 14, "Memset 0", start, 1.0, Memset_details="kind:unknown num_bytes:4 async:0", **graph)
+        ran(1, 14, "nvjet_tst_NNT", start + 2, 300.0, kernel_details=shared.format(2048), **graph)
+        ran(1, 14, "gemm_fusion_dot_50", start + 302, 40.0, kernel_details=shared.format(0), **graph)
+        own = graph | {"correlation_id": f"9{number}"}
+        ran(1, 14, "gemm_fusion_dot_33", start + 350, 200.0, kernel_details=shared.format(4096), **own)
+    return {"traceEvents": events}
+
+
+def test_jax_exports_steps_on_the_host_only_and_a_kernel_belongs_to_the_one_that_launched_it(tmp_path):
+    timeline = read_timeline(write(tmp_path / "host.trace.json", exported_by_jax()))
+    assert timeline.kernels["kind"].tolist() == ["set", "kernel", "kernel", "kernel"] * 4
+    assert set(timeline.kernels["operator"]) == {""}
+    assert timeline.kernels["launched_by"][:4].tolist() == [
+        *["cuGraphLaunch (CudaGraph:3)"] * 3,
+        "launch of nvjet_tst_NNT",
+    ]
+    assert set(timeline.host["kind"]) == {"annotation", "call", "operator"}
+    step = find_step(timeline)
+    assert (step.name, step.found_by, step.steps, step.dropped_kernels) == ("train 1", "annotation", 4, 0)
+    assert step.rows["launch_s"][1] == pytest.approx(-582e-6)
+
+
+def test_what_is_left_of_a_fusion_whose_product_cublas_computes_is_elementwise(tmp_path):
+    kernels = read_timeline(write(tmp_path / "host.trace.json", exported_by_jax())).kernels["kernel"][1:4]
+    assert kernels.tolist() == ["nvjet_tst_NNT", "loop_epilogue (gemm_fusion_dot_50)", "gemm_fusion_dot_33"]
+    assert classify(kernels).tolist() == ["gemm", "elementwise", "gemm"]
+
+
 def test_as_many_events_as_jax_exports_are_pointed_out(tmp_path, monkeypatch):
     content = xla_trace()
     # Calls of Python's functions count, too.
@@ -118,9 +168,9 @@ def test_as_many_events_as_jax_exports_are_pointed_out(tmp_path, monkeypatch):
 def test_kernels_that_xla_generates_have_a_class():
     names = [
         *("gemm_fusion_dot_3", "triton_softmax_2", "loop_multiply_fusion_1"),
-        *("wrapped_convert", "input_reduce_fusion_4"),
+        *("wrapped_convert", "input_reduce_fusion_4", "loop_slice_fusion_1", "loop_dynamic_update_slice_fusion"),
     ]
-    classes = ["gemm", "softmax", "elementwise", "elementwise", "reduce"]
+    classes = ["gemm", "softmax", "elementwise", "elementwise", "reduce", "copy", "copy"]
     assert classify(pd.Series(names)).tolist() == classes
     assert [short_name(name) for name in ("fusion_7", "loop_add_fusion", "ampere_sgemm_128x64_nn")] == [
         "fusion",

@@ -7,6 +7,7 @@ assigns classes by the ordered table of ``kernel_patterns``.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -236,12 +237,22 @@ _NO_MATRIX = {
 }
 
 
+#: What the names of all kernels that cuDNN generates begin and end with.
+_GENERATED = re.compile(
+    r"^cudnn_generated_fort_native_(\w{1,200}?)(?:_cga\d{1,2}x\d{1,2}x\d{1,2})?_kernel\d{1,2}_\d{1,2}$"
+)
+
+
 def labels(names: pd.Series, length: int = 40) -> pd.Series:
     """Return short names for people, different ones for different kernels; the index is kept."""
     short = {}
     taken: dict[str, int] = {}
+    bases = Counter(map(short_name, names.unique()))
     for name in names.unique():
         label = short_name(name) or name
+        if bases[label] > 1 and _NUMBERED.match(name):
+            label = name  # with the number, by which XLA's dumps call it
+        label = _GENERATED.sub(r"cudnn_\1", label)
         label = label if len(label) <= length else f"{label[: length * 2 // 3]}…{label[-(length // 3) + 1 :]}"
         taken[label] = taken.get(label, 0) + 1
         short[name] = label if taken[label] == 1 else f"{label} #{taken[label]}"

@@ -94,7 +94,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("ATen elementwise", r"(?:vectorized|unrolled|legacy)?_?elementwise_kernel", "elementwise", "aten"),
     ("activation", r"(?i)sigmoid|silu|swiglu|gelu|relu|tanh|act_and_mul|activation", "elementwise"),
     ("elementwise", r"(?i)elementwise|pointwise|(?:^|_)(?:v?add|mul|sub|div)(?:_|$)|vector_?add", "elementwise"),
-    ("transposition", r"(?i)transpose|permute|im2col", "copy"),
+    ("transposition", r"(?i)transpose|permute|im2col|^loop_(?:dynamic_)?(?:update_)?slice_", "copy"),
     ("copy", r"(?i)copy|memcpy|memset|cast|fill", "copy"),
     ("XLA loop", r"^(?:loop|wrapped)_", "elementwise", "xla"),
     ("quantization", r"(?i)quant", "quantize"),
