@@ -710,47 +710,6 @@ def test_csv_of_sums(tmp_path):
         assert timeline.kernels["duration_s"].tolist() == pytest.approx([8e-6, 2e-6])
 
 
-# ------------------------------------------------------------------------------------------------------------ proton
-
-
-def proton():
-    leaf = {"children": [], "frame": {"name": "matmul_kernel", "type": "function"}}
-    leaves = [leaf | {"metrics": {"count": 3, "time (ns)": 9000.0, "device_id": "0", "device_type": "CUDA"}}]
-    leaves.append(
-        {**leaf, "frame": {"name": "softmax", "type": "function"}, "metrics": {"count": 1, "time (ns)": 1000}}
-    )
-    scope = {"children": leaves, "frame": {"name": "layer", "type": "function"}, "metrics": {}}
-    root = {"children": [scope], "frame": {"name": "ROOT", "type": "function"}, "metrics": {"count": 0, "time (ns)": 0}}
-    return [root, {"CUDA": {"0": {"arch": "90", "num_sms": 132}}}]
-
-
-def test_proton(tmp_path):
-    timeline = read_timeline(write(tmp_path / "proton.hatchet", proton()))
-    assert timeline.kernels["kernel"].tolist() == ["matmul_kernel", "softmax"]
-    assert timeline.kernels["launches"].tolist() == [3, 1]
-    assert timeline.kernels["duration_s"].tolist() == pytest.approx([9e-6, 1e-6])
-    assert set(timeline.kernels["operator"]) == {"layer"}
-    assert not timeline.has_times
-
-
-@pytest.mark.parametrize("metrics", [{"cycles": 5}, {}])
-def test_proton_without_times(tmp_path, metrics):
-    kernel = {"children": [], "frame": {"name": "k"}, "metrics": metrics}
-    nothing = {"children": [], "frame": {"name": "ROOT"}, "metrics": {"count": 0, "time (ns)": 0}}
-    for root in (nothing, nothing | {"children": [kernel]}):
-        with pytest.raises(InputError, match=r"no kernel has a time \(time \(ns\).*others count cycles"):
-            read_timeline(write(tmp_path / "a.hatchet", [root, {}]))
-
-
-@pytest.mark.parametrize("value", [None, "x", -1, [], float("nan"), float("inf"), 10**400])
-def test_proton_with_hostile_metrics(tmp_path, value):
-    for key in ("time (ns)", "count"):
-        content = proton()
-        content[0]["children"][0]["children"][0]["metrics"][key] = value
-        with pytest.raises(InputError, match="is not a number"):
-            read_timeline(write(tmp_path / "proton.hatchet", content))
-
-
 # ------------------------------------------------------------------------------------------------------- properties
 
 

@@ -26,6 +26,7 @@ def title_of_json(head: bytes) -> str | None:
         "autograd": "trace of torch.autograd.profiler",
         "xla": "timeline of XLA's profiler (JAX)",
         "proton": "profile of Triton's proton",
+        "proton trace": "timeline of Triton's proton",
     }[form]
 
 

@@ -25,10 +25,14 @@ def kernel_times(timeline: Timeline, gpu: int) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``kernel`` (full name), ``launches, time_s, share_percent`` (of the time of all kernels), the longest first.
+        ``kernel`` (full name), ``launches, time_s, share_percent`` (of the time of all kernels), and, where the
+        recording states work, ``tflop_per_s`` and ``tb_per_s``; the longest first.
     """
+    from gpuledger.readers.timelines.table import work_rates
+
     own = timeline.kernels[(timeline.kernels["kind"] == "kernel") & (timeline.kernels["device"] == gpu)]
     table = own.groupby("kernel", sort=False).agg(launches=("launches", "sum"), time_s=("duration_s", "sum"))
+    table = table.join(work_rates(own, "kernel"))
     table = table.sort_values("time_s", ascending=False, kind="stable").reset_index()
     total = table["time_s"].sum()
     return table.assign(share_percent=100 * (table["time_s"] / total) if total else 0.0)
@@ -55,7 +59,7 @@ def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
         of_gpus = [
             {"device": int(each) if each >= 0 else None, "kernel_time_s": float(time)} for each, time in gpus.items()
         ]
-        kernels = table.to_dict("records")
+        kernels = table.astype(object).where(table.notna(), None).to_dict("records")
         head = {"device": gpu if gpu >= 0 else None, "gpus": of_gpus, "launches": launches, "time_s": time_s}
         print_json({**head, "step": about, "kernels": kernels})
         return
@@ -74,7 +78,15 @@ def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
         [name, f"{count:,}", brief(float(f"{time:.3g}"), 3), brief(share, 3)]
         for name, (count, time, share) in zip(labels(table["kernel"]), numbers, strict=True)
     ]
-    print_table(["kernel", "launches", "time (µs)", "share (%)"], rows, right=range(1, 4))
+    headers = ["kernel", "launches", "time (µs)", "share (%)"]
+    for column, header in (("tflop_per_s", "TFLOP/s"), ("tb_per_s", "TB/s")):
+        if column in table:
+            headers.append(header)
+            rows = [
+                [*row, "" if math.isnan(rate) else brief(rate, 3)]
+                for row, rate in zip(rows, table[column], strict=True)
+            ]
+    print_table(headers, rows, right=range(1, len(headers)))
     if timeline.has_times:
         found = {"annotation": "by its annotation", "repetition": "as what repeats"}.get(str(step["step_found_by"]))
         say(f"\n{f'A step, found {found}' if found else 'As one step'}: {step.finding}.")

@@ -12,7 +12,7 @@ from gpuledger.readers.timelines.database import read_database
 from gpuledger.readers.timelines.kineto import read_kineto
 from gpuledger.readers.timelines.nsys import read_nsys
 from gpuledger.readers.timelines.nsys_report import SUFFIXES, read_report_of_nsys
-from gpuledger.readers.timelines.proton import read_proton
+from gpuledger.readers.timelines.proton import read_proton, read_proton_trace
 from gpuledger.readers.timelines.reports import find_report, read_report
 from gpuledger.readers.timelines.rocpd import read_rocpd
 from gpuledger.readers.timelines.rpd import read_rpd
@@ -36,19 +36,22 @@ _READERS = {
     "autograd": read_autograd,
     "xla": read_xla,
     "proton": read_proton,
+    "proton trace": read_proton_trace,
     "report": read_report,
 }
 _READERS |= {"sqlite": _read_sqlite, "nsys": lambda path: read_report_of_nsys(path, _read_sqlite)}
 #: How JSON begins; a log may begin with a name, a number or a date in brackets.
 JSON = re.compile(rb'[\xef\xbb\xbf\s]*(?!\[\d{1,5},\d{1,5}\]<)(?:\{|\[\s*(?:[\[{"\]]|-?[\d.]+\s*,|$))')
 _PROTON = re.compile(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
+#: How traces of proton begin: with the kernels of a stream, or with the name of their only process.
+_PROTON_TRACE = re.compile(rb'"call_stack"\s*:\s*\[\s*"ROOT"|"args":\{"name":"Trace"\},"name":"process_name"')
 #: The names of processes, at the beginning of a trace of XLA's profiler.
 _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 
 def timeline_format(path: str | Path) -> str:
-    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``xla``, ``proton``, ``sqlite``, ``zip``,
-    ``nsys`` (a report) or ``report`` (a table).
+    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``xla``, ``proton``, ``proton trace``,
+    ``sqlite``, ``zip``, ``nsys`` (a report) or ``report`` (a table).
     """
     path = Path(path)
     try:
@@ -81,6 +84,8 @@ def json_format(head: bytes) -> str:
         return "report"
     if MARK.search(head):
         return "autograd"
+    if _PROTON_TRACE.search(head):
+        return "proton trace"
     return "xla" if _XLA.search(head) else "kineto"
 
 
@@ -94,7 +99,7 @@ def read_timeline(path: str | Path) -> Timeline:
     * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof; the printed summary
     * rocmProfileData: database (rpd)
     * nvprof and torch.profiler: CSV, or the tables that they print
-    * Triton's proton: JSON in hatchet's form
+    * Triton's proton: JSON in hatchet's form, and traces
     * any of these alone in a zip archive
 
     Raises

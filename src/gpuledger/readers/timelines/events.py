@@ -49,7 +49,8 @@ class TraceEvents:
     Parameters
     ----------
     path : path
-        A JSON file, plain or gzipped: an object with ``traceEvents``, or a list of events.
+        A JSON file, plain or gzipped: an object with ``traceEvents``, or several one after the other; or a list of
+        events.
     wanted : regular expression
         Found in the text of every event to keep.
     keep : callable
@@ -150,20 +151,22 @@ class TraceEvents:
                 return
             if first != "{":
                 raise InputError(self.path, "", "not a JSON trace", _REMEDY)
-            self._position += 1
-            while (sign := self._next()) != "}":
-                if not sign:
-                    raise EOFError
-                key = self._value()
-                if not isinstance(key, str) or self._next() != ":":
-                    raise ValueError("not JSON (a key was expected)")
+            while self._next() == "{":
                 self._position += 1
-                if self._next() == "[" and key == "traceEvents":
+                while (sign := self._next()) != "}":
+                    if not sign:
+                        raise EOFError
+                    key = self._value()
+                    if not isinstance(key, str) or self._next() != ":":
+                        raise ValueError("not JSON (a key was expected)")
                     self._position += 1
-                    found = True
-                    yield from self._events()
-                else:
-                    self.header[key] = self._value()
+                    if self._next() == "[" and key == "traceEvents":
+                        self._position += 1
+                        found = True
+                        yield from self._events()
+                    else:
+                        self.header[key] = self._value()
+                self._position += 1
         except EOFError:
             self._fault = self._fault or "the file ends in the middle of the trace"
         except ValueError as error:

@@ -28,6 +28,8 @@ KERNEL_COLUMNS = {
     "launch_s": np.nan,
     "launched_by": "",
     "thread": "",
+    "flops": np.nan,
+    "bytes": np.nan,
 }
 HOST_COLUMNS = {"name": "", "kind": "", "start_s": np.nan, "duration_s": np.nan, "thread": ""}
 
@@ -42,7 +44,8 @@ class Timeline:
     #: more where a report has only sums), ``start_s`` and ``duration_s`` (of the launches together), ``stream``,
     #: ``device``, ``grid`` and ``block`` (``8x1x1``), ``operator``, ``shapes`` and ``types`` (of its inputs, as
     #: recorded), ``nvtx_range`` (the innermost), ``annotation`` (the outermost), ``launch_s`` (when the host launched
-    #: it), ``launched_by`` (the runtime call) and ``thread`` (of the host). Empty, -1 or NaN: not recorded.
+    #: it), ``launched_by`` (the runtime call), ``thread`` (of the host), and ``flops`` and ``bytes`` (what the launches
+    #: together compute and move, as the program states it). Empty, -1 or NaN: not recorded.
     kernels: pd.DataFrame
     #: What host threads did: ``name``, ``kind`` (``operator``, ``call`` or ``annotation``), ``start_s, duration_s,
     #: thread``.
@@ -73,6 +76,23 @@ def _visible(texts: np.ndarray) -> np.ndarray:
     """Write signs that are no text, such as the halves of characters that JSON may hold, as escapes."""
     hidden = {text: visible(text) for text in set(texts.tolist()) if isinstance(text, str) and HIDDEN.search(text)}
     return np.array([hidden.get(text, text) for text in texts], object) if hidden else texts
+
+
+def work_rates(rows: pd.DataFrame, by: str | list[str]) -> pd.DataFrame:
+    """Return what groups of launches compute and move per second, of those whose work was recorded.
+
+    Returns
+    -------
+    DataFrame
+        By group ``tflop_per_s`` and ``tb_per_s``; without a column for what was never recorded.
+    """
+    found = {}
+    for name, rate in (("flops", "tflop_per_s"), ("bytes", "tb_per_s")):
+        known = rows[rows[name].notna() & (rows["duration_s"] > 0)] if name in rows else rows.iloc[:0]
+        if len(known):
+            sums = known.groupby(by, sort=False)[[name, "duration_s"]].sum()
+            found[rate] = 1e-12 * sums[name] / sums["duration_s"]
+    return pd.DataFrame(found, index=rows.groupby(by, sort=False).size().index)
 
 
 def finish(

@@ -137,7 +137,8 @@ def _check_device(case: Case, timeline: Timeline) -> None:
 
 def describe_launches(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
     """Add to the launches of a step ``kernel_class``, ``name`` (short), ``layer`` (-1: none) and ``waiting_s``."""
-    rows = step.rows
+    # Few programs state the work of their kernels.
+    rows = step.rows.drop(columns=[name for name in ("flops", "bytes") if step.rows[name].isna().all()])
     with warnings.catch_warnings():
         # Some of a recording's many kernels are unclassified; the table shows them as such.
         warnings.simplefilter("ignore", InputWarning)

@@ -7,6 +7,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.parts import one_part
+from gpuledger.readers.timelines.table import work_rates
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import made, name_parts
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
@@ -36,11 +37,15 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     frame = groups.agg(count=("launches", "sum"), time_s=("duration_s", "sum")).assign(
         predicted_s=groups["predicted_s"].sum(min_count=1)
     )
+    frame = frame.join(work_rates(rows, ["kernel_class", "operator"]))
     frame = frame.sort_values("time_s", ascending=False, kind="stable").reset_index()
     return {
         "frame": frame,
         "caption": f"Kernels of a {made(result)} step by class and operator, and their predicted times.",
-        "headers": {"time_s": f"{made(result)} (ms)", "predicted_s": "predicted (ms)"},
+        "headers": {
+            **{"time_s": f"{made(result)} (ms)", "predicted_s": "predicted (ms)"},
+            **{"tflop_per_s": "TFLOP/s", "tb_per_s": "TB/s"},
+        },
         "formats": dict.fromkeys(("time_s", "predicted_s"), lambda seconds: brief(1e3 * seconds)),
     }
 
@@ -60,6 +65,7 @@ def part_table(result: CaseResult) -> pd.DataFrame:
             "share_percent": 100 * groups["duration_s"].sum() / total,
         }
     )
+    frame = frame.join(work_rates(rows, "part"))
     error = 100 * (frame["predicted_ms"] - frame["recorded_ms"]) / frame["recorded_ms"]
     frame = frame.assign(error_percent=error).sort_values("recorded_ms", ascending=False, kind="stable")
     if not rows["predicted_s"].notna().any():
