@@ -94,8 +94,8 @@ def read_timeline(path: str | Path) -> Timeline:
 
     * torch.profiler (Kineto), and torch.autograd.profiler without Kineto: JSON, plain or gzipped
     * XLA's profiler (JAX): JSON, plain or gzipped
-    * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace`` and
-      ``cuda_gpu_kern_sum``, as CSV or JSON or as printed
+    * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace``,
+      ``cuda_gpu_kern_sum`` and other tables of kernels, as CSV or JSON or as printed
     * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof; the printed summary
     * rocmProfileData: database (rpd)
     * nvprof and torch.profiler: CSV, or the tables that they print

@@ -1,10 +1,4 @@
-"""CSV reports and printed tables: traces and sums of kernels of Nsight Systems, rocprof, nvprof and torch.profiler.
-
-Columns of Nsight Systems: "Report Scripts" of its user guide (cuda_gpu_trace, cuda_kern_exec_trace, cuda_gpu_kern_sum,
-cuda_gpu_sum).
-Columns of rocprof: "Using rocprofv3" of ROCprofiler-SDK's documentation, "Using rocprof" of the older ROCProfiler's.
-Columns of nvprof, whose units are in a row of their own: "CSV" of the CUDA profiler's user guide.
-"""
+"""CSV reports and printed tables: traces and sums of kernels of Nsight Systems, rocprof, nvprof and torch.profiler."""
 
 import codecs
 import csv
@@ -12,7 +6,7 @@ import gzip
 import io
 import re
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +18,7 @@ import pyarrow.csv as pa_csv
 from gpuledger.errors import InputError, warn
 from gpuledger.readers.tabular import SECONDS
 from gpuledger.readers.timelines import printed_text, report_json, torch_table
+from gpuledger.readers.timelines.report_kinds import REPORTS, Report
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 #: A time with its unit, as nvprof prints it.
@@ -42,99 +37,6 @@ _NO_KERNEL = re.compile(
 _FAULTS = r"\[Unified Memory (?!Memcpy)"
 
 
-@dataclass(frozen=True)
-class _Report:
-    """What a report is, and its columns, in lower case and without units."""
-
-    title: str
-    name: str
-    start: str = ""
-    end: str = ""
-    duration: str = ""  # of one launch, or of all where there is no start
-    launches: str = ""
-    stream: str = ""
-    device: str = ""
-    grid: tuple[str, ...] = ()
-    block: tuple[str, ...] = ()
-    in_blocks: bool = True  # the grid; AMD's are in work-items
-    needs: tuple[str, ...] = ()  # what tells it from other reports
-    lacks: tuple[str, ...] = ()  # what others have beside these
-    only: tuple[str, str] = ("", "")  # a column, and its value in the rows of kernels and copies
-
-    def columns(self) -> set[str]:
-        """Return the columns that a file of this kind has at least."""
-        names = (self.name, self.start, self.end or self.duration, self.launches, *self.needs)
-        return {name for name in names if name}
-
-
-_REPORTS = (
-    _Report(
-        "nvprof trace",
-        "name",
-        "start",
-        duration="duration",
-        stream="stream",
-        device="device",
-        grid=("grid x", "grid y", "grid z"),
-        block=("block x", "block y", "block z"),
-        needs=("grid x",),
-    ),
-    _Report(
-        "nvprof sums",
-        "name",
-        duration="time",
-        launches="calls",
-        needs=("avg", "min", "max"),
-        only=("type", "GPU activities"),  # before CUDA 9 nvprof wrote no types, and the host's calls into a table below
-    ),
-    _Report(
-        "Nsight Systems report",
-        "name",
-        "start",
-        duration="duration",
-        stream="strm",
-        device="device",
-        grid=("grdx", "grdy", "grdz"),
-        block=("blkx", "blky", "blkz"),
-        needs=("strm",),  # calls of the host and NVTX ranges have a start and a duration, too
-    ),
-    _Report("Nsight Systems report", "kernel name", "kernel start", duration="kernel dur", device="devid"),
-    _Report("Nsight Systems report (sums)", "name", duration="total time", launches="instances"),
-    _Report(
-        "Nsight Systems report (sums)",
-        "operation",
-        duration="total time",
-        launches="instances",
-        needs=("category",),
-        only=("category", "CUDA_KERNEL"),
-    ),
-    _Report(
-        "rocprofv3 kernel trace",
-        "kernel_name",
-        "start_timestamp",
-        "end_timestamp",
-        stream="stream_id",
-        device="agent_id",
-        grid=tuple(f"grid_size_{axis}" for axis in "xyz"),
-        block=tuple(f"workgroup_size_{axis}" for axis in "xyz"),
-        in_blocks=False,
-        lacks=("function",),  # calls of the host may name the kernel that they launch
-        only=("kind", "KERNEL_DISPATCH"),
-    ),
-    _Report(
-        "rocprofv3's printed summary (sums)",
-        "name",
-        duration="duration",
-        launches="calls",
-        needs=("domain",),
-        only=("domain", "KERNEL_DISPATCH"),
-    ),
-    _Report("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
-    _Report("torch.profiler's printed table (sums)", "name", duration="self cuda", launches="# of calls"),
-    _Report("rocprof statistics (sums)", "name", duration="totaldurationns", launches="calls"),
-)
-
-
 def find_report(head: str) -> str:
     """Return what kind of report a file is that begins so; empty if it is none."""
     for line in [*report_json.headers(head), *head.splitlines()[:_MOST_LINES]]:
@@ -143,11 +45,11 @@ def find_report(head: str) -> str:
     return ""
 
 
-def _report_of(line: str) -> tuple[_Report, str] | None:
+def _report_of(line: str) -> tuple[Report, str] | None:
     """Return of which report a line is the header, and that as the header of a CSV table; None if it is none."""
     for header in dict.fromkeys((line, torch_table.header(line), printed_text.header(line))):
         names = _columns(header).keys()
-        for report in _REPORTS:
+        for report in REPORTS:
             if report.columns() <= names and not names & set(report.lacks):
                 return report, header
     return None
@@ -215,7 +117,7 @@ def _rest(path: Path, file: BinaryIO) -> bytes:
     return content
 
 
-def _read_tables(path: Path, line: str, report: _Report, header: str, content: bytes) -> Timeline:
+def _read_tables(path: Path, line: str, report: Report, header: str, content: bytes) -> Timeline:
     """Read the first table that has kernels, of those with the same header."""
     # Before CUDA 9, nvprof printed calls below the same header.
     words = line.encode().split()
@@ -289,7 +191,7 @@ def _rows(path: Path, content: bytes, width: int) -> pa.Table:
 class _Table:
     """The rows of a report."""
 
-    def __init__(self, path: Path, report: _Report, columns: dict[str, tuple[int, str, str]], rows: pa.Table):
+    def __init__(self, path: Path, report: Report, columns: dict[str, tuple[int, str, str]], rows: pa.Table):
         self._path, self._report, self._places, self._rows = path, report, columns, rows
         self._take_units()
         self._take_kernels()
@@ -309,9 +211,16 @@ class _Table:
             "kernel": names.to_numpy(object),
             "kind": names.map(_kind).to_numpy(object) if len(names) else [],
         }
+        if report.grid and report.grid[0] in self._places:
+            grid, block = map(self._sizes, (report.grid, report.block))
+            columns |= {"grid": sizes(grid if report.in_blocks else grid_in_blocks(grid, block)), "block": sizes(block)}
         if report.launches:
             columns["launches"] = self._numbers(report.launches).astype("int64")
-            columns["duration_s"] = self._seconds(report.duration)
+            columns["duration_s"] = self._seconds(report.duration) * (columns["launches"] if report.mean else 1)
+            if report.device in self._places:
+                columns["device"], _ = self._devices()
+            if report.range:
+                columns["nvtx_range"] = columns["annotation"] = self._text(report.range).to_numpy(object)
             return finish(self._path, report.title, columns)
         start = self._numbers(report.start)
         # Nanoseconds since the machine started are too many digits for seconds.
@@ -323,22 +232,29 @@ class _Table:
         )
         backwards = columns["duration_s"] < 0
         columns["stream"] = np.nan_to_num(self._numbers(report.stream, needed=False), nan=-1).astype("int64")
-        devices = self._text(report.device) if report.device in self._places else pd.Series([""] * len(self._rows))
-        columns["device"], numbers = pd.factorize(devices)
-        own = [_NUMBER.search(name.strip()) for name in numbers]
-        if all(own) and "rocprof" not in report.title:  # AMD's agents are also processors
-            columns["device"] = np.array([int(found[1] or found[2]) for found in own], np.int64)[columns["device"]]
-        if report.grid:
-            grid, block = (
-                np.column_stack([self._numbers(name, needed=False).astype(float) for name in names])
-                for names in (report.grid, report.block)
-            )
-            columns |= {"grid": sizes(grid if report.in_blocks else grid_in_blocks(grid, block)), "block": sizes(block)}
-        named = [] if "rocprof" in report.title else [re.sub(r" \(\d+\)$", "", name) for name in numbers]
-        named = [name for name in named if not name.strip().isdecimal()]
+        columns["device"], named = self._devices()
         if backwards.any():
             columns = {name: np.asarray(values)[~backwards] for name, values in columns.items()}
         return finish(self._path, report.title, columns, devices=named, left_out=int(backwards.sum()))
+
+    def _devices(self) -> tuple[np.ndarray, list[str]]:
+        """Return the number of each launch's GPU, and the GPUs' names."""
+        given = self._report.device in self._places
+        devices = self._text(self._report.device) if given else pd.Series([""] * len(self._rows))
+        numbers, names = pd.factorize(devices)
+        own = [_NUMBER.search(name.strip()) for name in names]
+        amd = "rocprof" in self._report.title  # whose agents are also processors
+        if all(own) and not amd:
+            numbers = np.array([int(found[1] or found[2]) for found in own], np.int64)[numbers]
+        named = [] if amd else [re.sub(r" \(\d+\)$", "", name) for name in names]
+        return numbers, [name for name in named if not name.strip().isdecimal()]
+
+    def _sizes(self, names: Sequence[str]) -> np.ndarray:
+        """Return sizes in three dimensions: each in a column of its own, or all in one."""
+        if len(names) == 1:
+            parts = self._text(names[0]).str.extract(r"^\s*(\d{1,10})\s+(\d{1,10})\s+(\d{1,10})\s*$")
+            return parts.to_numpy(float)
+        return np.column_stack([self._numbers(name, needed=False).astype(float) for name in names])
 
     def _take_units(self) -> None:
         """Take the units from the first row, where nvprof has them."""
@@ -350,6 +266,8 @@ class _Table:
 
     def _take_kernels(self) -> None:
         """Leave out rows of something else, and all but one of a dispatch that has a row for each of its counters."""
+        if self._report.range and len(self._rows):
+            self._take_range()
         column, value = self._report.only
         if column in self._places:
             self._rows = self._rows.filter(pa.array((self._text(column) == value).to_numpy()))
@@ -360,6 +278,19 @@ class _Table:
             same = [name for name in keys if name in self._places]
             repeated = pd.DataFrame({name: self._text(name) for name in same}).duplicated()
             self._rows = self._rows.filter(pa.array(~repeated.to_numpy()))
+
+    def _take_range(self) -> None:
+        """Keep the kernels of the range with most time: ranges may be nested, and a kernel is in a row for each."""
+        ranges = self._text(self._report.range)
+        rows = pd.DataFrame({"time": self._numbers(self._report.duration), "runs": self._numbers("nvtx inst", False)})
+        named = rows.groupby(ranges).agg({"time": "sum", "runs": "max"}).drop("", errors="ignore")
+        if len(named):
+            # Of ranges with the same kernels, the outer one runs less often.
+            chosen = named.sort_values(["time", "runs"], ascending=[False, True], kind="stable").index[0]
+            self._rows = self._rows.filter(pa.array((ranges == chosen).to_numpy()))
+        if ranges.nunique() > 1:
+            problem = "kernels have a row for each NVTX range around them, and those outside of ranges one"
+            warn(self._path, "", problem, f"those in {chosen[:60]!r}, which has most time, are analysed")
 
     def _text(self, name: str) -> pd.Series:
         return self._rows.column(self._places[name][0]).to_pandas()
