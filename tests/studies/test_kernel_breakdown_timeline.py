@@ -296,6 +296,19 @@ def test_idle_time_is_what_the_host_did(tmp_path):
     assert set(idle.loc[idle["activity"] == "operators", "call"]) == {"aten::slow"}
 
 
+def test_pauses_within_a_graph_are_not_the_hosts(tmp_path):
+    rows = pd.DataFrame(
+        {"kind": "kernel", "kernel": "k", "start_s": [0.0, 3.0, 10.0], "duration_s": 2.0, "thread": "1/1"}
+    )
+    rows = rows.assign(launched_by=["cudaGraphLaunch", "cudaGraphLaunch", "cudaLaunchKernel"], launch_s=[-4, -4, 6.0])
+    host = pd.DataFrame(columns=["name", "kind", "start_s", "duration_s", "thread"])
+    idle = explain_idle(rows, host.astype({"name": "str", "kind": "str", "start_s": float, "duration_s": float}))
+    assert idle[["activity", "duration_s"]].to_numpy().tolist() == [
+        ["between kernels of a graph", 1.0],
+        ["other work on the host", 5.0],
+    ]
+
+
 def test_nothing_is_said_of_a_host_that_was_not_recorded(tmp_path):
     recording = Recording()
     recording.kernel("norm", 10.0, launched=False)

@@ -10,11 +10,11 @@ from gpuledger.readers.timelines.table import enclosing
 #: Runtime calls that wait for the GPU.
 _WAITS = re.compile(r"(?i)synchronize|WaitEvent|StreamWait|EventQuery")
 _COPIES = re.compile(r"(?i)memcpy|memset")
-_LAUNCHES = re.compile(r"(?i)launch")
+_LAUNCHES, _GRAPHS = re.compile(r"(?i)launch"), re.compile("GraphLaunch")
 #: What the host may do while no kernel runs, in order of precedence.
 ACTIVITIES = (
     *("copying on the GPU", "waiting for the GPU", "runtime: copies", "runtime: launches", "runtime: other calls"),
-    *("operators", "other work on the host", "host not recorded"),
+    *("operators", "between kernels of a graph", "other work on the host", "host not recorded"),
 )
 #: How much longer than the shortest launch of the same size a collective has to take to count as one that waits.
 WAITING = 2.0
@@ -150,6 +150,7 @@ def explain_idle(rows: pd.DataFrame, host: pd.DataFrame, recorded: bool = True) 
         "runtime: launches": own[call & ~waits & ~copies & launches],
         "runtime: other calls": own[call & ~waits & ~copies & ~launches],
         "operators": own[own["kind"] == "operator"],
+        "between kernels of a graph": _graphs(rows),
     }
     parts = []
     for activity, table in doing.items():
@@ -159,6 +160,14 @@ def explain_idle(rows: pd.DataFrame, host: pd.DataFrame, recorded: bool = True) 
     parts.append(_interval_table(ACTIVITIES[-2] if recorded else ACTIVITIES[-1], left, own.iloc[:0]))
     found = pd.concat(parts, ignore_index=True).sort_values("start_s", kind="stable", ignore_index=True)
     return found[found["duration_s"] > SHORTEST].reset_index(drop=True)
+
+
+def _graphs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return when each graph ran, from its first launch to its last: the host has launched all of them at once."""
+    graphs = rows[rows["launched_by"].str.contains(_GRAPHS)]
+    ends = graphs.assign(end_s=graphs["start_s"] + graphs["duration_s"]).groupby(["thread", "launch_s"])
+    spans = ends.agg(name=("launched_by", "first"), start_s=("start_s", "min"), end_s=("end_s", "max"))
+    return spans.assign(duration_s=spans["end_s"] - spans["start_s"])
 
 
 def _interval_table(activity: str, intervals: np.ndarray, events: pd.DataFrame) -> pd.DataFrame:

@@ -31,7 +31,7 @@ _RUNNING, _HATCHED = "#636363", {"hatch": "//////", "linewidth": 0.8}
 _DARK_YELLOW = "#b3a81f"
 _MOST_PARTS = 16  # of a step that have bars of their own; all others are one
 # In grey, 7 of 100 apart from one another, and 15 from the next in a bar; the last one only stands beside the first.
-_IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#9ab0c6", "#c9c9c9")
+_IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#3f5468", "#9ab0c6", "#c9c9c9")
 #: Colours of what goes on while no kernel runs.
 IDLE_COLOURS = dict(zip(ACTIVITIES, _IDLE_COLOURS, strict=True))
 

@@ -12,6 +12,8 @@ from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import made, name_parts
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
 
+#: Headers of rates.
+_RATES = {"tflop_per_s": "TFLOP/s", "tb_per_s": "TB/s"}
 #: What is said of implementations of a training step (:data:`gpuledger.models.training.run.IMPLEMENTATIONS`).
 _IMPLEMENTED = {
     "fused": "norms, rotation, activation and loss as one kernel each",
@@ -44,7 +46,7 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
         "caption": f"Kernels of a {made(result)} step by class and operator, and their predicted times.",
         "headers": {
             **{"time_s": f"{made(result)} (ms)", "predicted_s": "predicted (ms)"},
-            **{"tflop_per_s": "TFLOP/s", "tb_per_s": "TB/s"},
+            **_RATES,
         },
         "formats": dict.fromkeys(("time_s", "predicted_s"), lambda seconds: brief(1e3 * seconds)),
     }
@@ -65,7 +67,7 @@ def part_table(result: CaseResult) -> pd.DataFrame:
             "share_percent": 100 * groups["duration_s"].sum() / total,
         }
     )
-    frame = frame.join(work_rates(rows, "part"))
+    frame = frame.join(work_rates(rows, "part").rename(columns=_RATES))
     error = 100 * (frame["predicted_ms"] - frame["recorded_ms"]) / frame["recorded_ms"]
     frame = frame.assign(error_percent=error).sort_values("recorded_ms", ascending=False, kind="stable")
     if not rows["predicted_s"].notna().any():
@@ -159,7 +161,9 @@ def describe_step(result: CaseResult) -> str:
     found = {
         "annotation": f"by its annotation `{result['step']}`",
         "repetition": f"by repetition (one of {result['steps']} alike)",
-        "whole recording": "as the whole recording, in which nothing repeats",
+        "whole recording": "as the whole recording, in which nothing repeats"
+        if result["span"] != "unknown"
+        else "as the whole recording, of which there are only sums",
     }[str(result["step_found_by"])]
     device = f", {result['recorded_device']}" if result["recorded_device"] != "unknown" else ""
     recording = str(result["recording"])
