@@ -37,8 +37,9 @@ NAMED = {
     "kernel_breakdown/llama_decode_fp8 kernel_breakdown/eager kernel_breakdown/graph "
     "kernel_breakdown/graph_instead_of_eager kernel_breakdown/autocast kernel_breakdown/bf16 kernel_breakdown/compile "
     "kernel_breakdown/recompute kernel_breakdown/compile_instead_of_eager "
-    "kernel_breakdown/recompute_instead_of_keeping kernel_breakdown/jax kernel_breakdown/triton "
-    "kernel_breakdown/triton_sums",
+    "kernel_breakdown/recompute_instead_of_keeping kernel_breakdown/qwen2_autocast kernel_breakdown/qwen2_bf16 "
+    "kernel_breakdown/qwen3_recompute kernel_breakdown/qwen3_bf16 kernel_breakdown/llama3_bf16 kernel_breakdown/jax "
+    "kernel_breakdown/triton kernel_breakdown/triton_sums",
 }
 
 
