@@ -16,6 +16,8 @@ from gpuledger.models.training import TrainingRun, training_memory
 from gpuledger.models.training.step import predict_kernels
 from gpuledger.models.transformer import read_model
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.timelines import read_timeline
+from gpuledger.readers.timelines.table import work_rates
 from gpuledger.record import attention
 from gpuledger.record.attention import AttentionCall
 from gpuledger.studies.block_scheduling import parts
@@ -449,3 +451,15 @@ def test_a_recording_that_had_no_part_in_the_list_of_operators_agrees_as_said(ro
     assert "products, the most, {:.1f} instead of {:.1f} ms;".format(*products) in page
     copies = rows[rows["kernel"].isin(["cast", "copy_"])]["count"].sum(), table.set_index("operator")["count"]["copy_"]
     assert "the list has {:.0f} where {} ran".format(*copies) in page
+
+
+def test_programs_of_other_languages_are_read_as_said(root, page):
+    programs = Repository.find(root).dataset("nvidia-h200-programs")
+    jax, triton = (programs.case("kernel_breakdown", name) for name in ("jax", "triton_sums"))
+    assert (reduced(jax)["step"], reduced(jax)["steps"], reduced(jax)["dropped_kernels"]) == ("train 1", 3, 0)
+    launches = read_timeline(jax.path("timeline")).kernels
+    times = launches[launches["kind"] == "kernel"].groupby("kernel")["duration_s"].sum()
+    left = times[times.index.str.startswith("loop_epilogue")].sum() / times.sum()
+    assert f"and {(launches['kind'] == 'set').sum()} memsets" in page and f"({100 * left:.1f} % of the kernel" in page
+    rates = work_rates(read_timeline(triton.path("timeline")).kernels, "kernel").max()
+    assert f"{rates['tb_per_s']:.2f} TB/s, and the product computes {rates['tflop_per_s']:.0f} TFLOP/s" in page
