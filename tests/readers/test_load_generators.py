@@ -2,7 +2,7 @@
 
 import pytest
 from own_cases import refused
-from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, written
+from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, written
 
 from gpuledger.cli.recognise import recognise
 from gpuledger.readers.served_results import read_served
@@ -54,8 +54,18 @@ def test_llmperf_has_the_first_token_in_its_times(tmp_path):
     assert times(run) == (0.25, 0.01), "the rest of 2.25 s for 200 tokens"
 
 
+def test_one_batch_of_sglang_has_no_other_prompts(tmp_path):
+    run = one(tmp_path, ONE_BATCH)
+    assert (run.engine, run.model, shape(run), run.one_batch) == ("sglang", "", (1024, 128, 16, 16), True)
+    assert times(run) == (0.5, 0.012)
+    assert not one(tmp_path, LLMPERF).one_batch
+    first, second = read_served(written(tmp_path, ONE_BATCH, ONE_BATCH | {"batch_size": 1}, name="result.jsonl"))
+    assert (first.place, first.in_flight, second.in_flight) == ("result.jsonl:1", 16, 1)
+
+
 @pytest.mark.parametrize(
-    ("entry", "runs"), [(AIPERF, "1 run"), (GENAI_PERF, "1 run"), (GUIDELLM, "2 runs"), (LLMPERF, "1 run")]
+    ("entry", "runs"),
+    [(AIPERF, "1 run"), (GENAI_PERF, "1 run"), (GUIDELLM, "2 runs"), (LLMPERF, "1 run"), (ONE_BATCH, "1 run")],
 )
 def test_such_a_file_is_recognised(tmp_path, entry, runs):
     (found,) = recognise(written(tmp_path, entry))
@@ -73,8 +83,15 @@ def test_such_a_file_is_recognised(tmp_path, entry, runs):
         (GUIDELLM["benchmarks"][0], {"config": {"strategy": {"streams": 1e999}}}, ("strategy.streams", "'inf' is not")),
         (GUIDELLM["benchmarks"][0], {"config": {"strategy": {"streams": "16"}}}, ("strategy.streams", "'16' is not")),
         (LLMPERF, {"results_number_output_tokens_mean": 1}, ("median_tpot_ms", "is missing")),
+        (ONE_BATCH, {"prefill_latency": "fast"}, ("result.prefill_latency", "'fast' is not a positive number")),
     ],
 )
 def test_what_a_run_cannot_say_is_one_line(tmp_path, entry, change, words):
     with refused("result.json", *words):
         one(tmp_path, entry, **change)
+
+
+def test_a_batch_that_only_processed_prompts_is_one_line(tmp_path):
+    prompts = {key: value for key, value in ONE_BATCH.items() if "decode" not in key}
+    with refused("result.json", "no token was decoded", "--output-len 2"):
+        one(tmp_path, prompts)

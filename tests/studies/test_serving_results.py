@@ -6,7 +6,7 @@ import command_line
 import pandas as pd
 import pytest
 from own_cases import own_case, reduced, refused
-from served_runs import INFERENCEX, SGLANG, VLLM, written
+from served_runs import INFERENCEX, ONE_BATCH, SGLANG, VLLM, written
 
 STATED = {"engine": "vllm", "model": "Llama-3.1-70B", "parallel": {"tensor": 8}}
 
@@ -44,6 +44,16 @@ def test_the_last_requests_of_a_run_meet_fewer_prompts(tmp_path):
     )
     # One in twenty of ten rounds, and half of a single one: each meets those after it.
     assert (long / endless, short / endless) == pytest.approx((0.95, 0.5), rel=1e-5)
+
+
+def test_a_single_batch_decodes_without_other_prompts(tmp_path):
+    stated = {"model": "Llama-3.1-8B", "parallel": {"tensor": 1}}
+    alone, batch = reduced(
+        results_case(tmp_path, ONE_BATCH | {"batch_size": 1}, ONE_BATCH, stated=stated)
+    ).data.to_dict("records")
+    assert (batch["engine"], batch["requests"], batch["prompts_s"]) == ("sglang", 16, 0.0)
+    assert batch["given_ttft_s"] == batch["kernels_s"] == batch["decode_s"], "all of them decode all the time"
+    assert 15 < batch["prompt_s"] / alone["prompt_s"] < 17, "all prompts in one pass"
 
 
 def test_servers_of_their_own_share_the_requests(tmp_path):

@@ -125,3 +125,9 @@ LLMPERF = {
     **{"results_end_to_end_latency_s_mean": 2.25, "results_number_input_tokens_mean": 1024.0},
     "results_number_output_tokens_mean": 201.0,
 }
+#: As a line of what sglang.bench_one_batch writes.
+ONE_BATCH = {
+    **{"run_name": "default", "batch_size": 16, "input_len": 1024, "output_len": 128, "prefill_latency": 0.5},
+    **{"prefill_throughput": 32768.0, "median_decode_latency": 0.012, "median_decode_throughput": 1333.3},
+    **{"total_latency": 2.03, "overall_throughput": 9079.8},
+}

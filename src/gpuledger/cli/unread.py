@@ -42,8 +42,12 @@ _KINDS = (
     _Kind(
         "benchmark of an engine without a server",
         f"it does not say how long a token of a request took while others were served; {_SERVED}",
-        head=r'\A\s*\{[^{}\[]{0,1000}"(?:avg_latency|requests_per_second|median_decode_latency)"\s*:'
-        r"|^Prefill\. +latency: ",
+        head=r'\A\s*\{[^{}\[]{0,1000}"(?:avg_latency|requests_per_second)"\s*:',
+    ),
+    _Kind(
+        "what sglang.bench_one_batch prints",
+        "it does not say how long prompts and outputs are; give the result.jsonl that was written beside it",
+        head=r"(?m)^Prefill\. +latency: ",
     ),
     _Kind(
         "table of AIPerf or GenAI-Perf",

@@ -1,18 +1,20 @@
 """Results of programs that load any server, as results of ``vllm bench serve``: AIPerf and GenAI-Perf
-(``profile_export_*.json``), GuideLLM (``benchmarks.json``), and LLMPerf (``*_summary.json``).
+(``profile_export_*.json``), GuideLLM (``benchmarks.json``), and LLMPerf (``*_summary.json``); and of SGLang's
+``bench_one_batch`` (``result.jsonl``), which has no server.
 
-None of them knows the engine or the GPU. All times here are those after the first token: GuideLLM's
+None of them knows the GPU, and only the last one the engine. All times here are those after the first token: GuideLLM's
 ``time_per_output_token_ms`` and LLMPerf's ``inter_token_latency`` also divide the time to the first one among the
 tokens. Sources: ai-dynamo/aiperf, ``common/models/export_models.py``; triton-inference-server/perf_analyzer,
 ``genai_perf/export_data/json_exporter.py``; vllm-project/guidellm, ``schemas/base/request_stats.py`` and
-``benchmark/schemas/metrics.py``; ray-project/llmperf, ``token_benchmark_ray.py``.
+``benchmark/schemas/metrics.py``; ray-project/llmperf, ``token_benchmark_ray.py``;
+sgl-project/sglang, ``bench_one_batch.py``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: Keys by which a file is told from others.
-MARKS = ("inter_token_latency_ms", "results_ttft_s_mean")
+MARKS = ("inter_token_latency_ms", "results_ttft_s_mean", "prefill_throughput")
 #: Milliseconds in a unit of AIPerf's.
 _UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 _LLMPERF = "results_number_{}_tokens_mean"
@@ -35,6 +37,8 @@ def reader_of(entry: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Refuse],
         return _of_aiperf
     if "inter_token_latency_ms" in _group(entry, "metrics"):
         return _of_guidellm
+    if {"prefill_latency", "prefill_throughput", "batch_size"} <= entry.keys():
+        return _of_one_batch
     return _of_llmperf if "results_ttft_s_mean" in entry else None
 
 
@@ -104,6 +108,17 @@ def _of_llmperf(summary: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
         **_totals(_number(whole, "summary", "results_num_completed_requests", refuse), *lengths),
         "model_id": summary.get("model"),
         "max_concurrency": summary.get("num_concurrent_requests"),
+    }
+
+
+def _of_one_batch(result: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
+    if "median_decode_latency" not in result:
+        refuse("median_decode_latency", "no token was decoded", "run the benchmark with --output-len 2 or more")
+    names = ("batch_size", "input_len", "output_len", "prefill_latency", "median_decode_latency")
+    batch, *lengths, prompts_s, step_s = (_number({"result": result}, "result", name, refuse) for name in names)
+    return {
+        **{"backend": "sglang", "one_batch": True, "max_concurrency": batch, **_totals(batch, *lengths)},
+        **{"median_ttft_ms": 1e3 * prompts_s, "median_tpot_ms": 1e3 * step_s},
     }
 
 

@@ -1,8 +1,8 @@
 """Results of server benchmarks: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or what they print;
 and rows of InferenceX and reports of ``trtllm-bench``, which also describe the server; and what AIPerf, GenAI-Perf,
-GuideLLM and LLMPerf measured.
+GuideLLM, LLMPerf and SGLang's ``bench_one_batch`` measured.
 
-Both programs print the same summary and write one object per run, with the same names for totals and times in
+The first two programs print the same summary and write one object per run, with the same names for totals and times in
 milliseconds, but nothing about the GPU. About the server, vLLM writes only what ``--metadata KEY=VALUE`` adds; newer
 versions of SGLang write all of its arguments. Sources: vllm-project/vllm, ``vllm/benchmarks/serve.py``;
 sgl-project/sglang, ``python/sglang/bench_serving.py``.
@@ -82,6 +82,7 @@ class ServedRun(NamedTuple):
     cache: str  # ``fp8`` for such a cache
     speculative: bool  # whether tokens were drafted
     gpu: str  # as InferenceX names it; the other programs do not know it
+    one_batch: bool = False  # whether all requests begin and end together: none's prompt delays another's tokens
     #: Workers that decode, while others process the prompts, each with the degrees above; 0: the same GPUs do both.
     workers: int = 0
     #: The same of those that process the prompts: ``workers, tensor, pipeline, replicas, expert``.
@@ -230,6 +231,7 @@ class _Entry:
             cache="fp8" if str(self.server.get("kv_cache_dtype") or "").lower().startswith("fp8") else "",
             speculative=bool(self.server.get("speculative_algorithm")),
             gpu=self.gpu,
+            one_batch=self.values.get("one_batch") is True,
         )
         if apart := self.values.get("prefill_info") if self.gpu else None:
             of_prompts = self.degrees(apart)

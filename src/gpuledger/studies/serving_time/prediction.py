@@ -159,12 +159,15 @@ def _passes(
 ) -> tuple[dict[str, np.ndarray], set[str]]:
     """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
     (new, out), requests = sweeps.mean_lengths(part), part["requests"].to_numpy()
+    # A batch whose prompts are processed together, before all of its tokens.
+    batch = part["one_batch"].to_numpy(bool)
     # On average, half of the output is in the cache.
     context, used = new + out // 2, set()
 
     def steps_s(decoding: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the times of a decode step, of a prompt, and what the prompt adds to a step of the others."""
-        work = join([decode(context, decoding), prefill(new), chunk(new, 0, np.maximum(decoding - 1, 0), context)])
+        prompts = prefill(new, np.where(batch, requests, 1))
+        work = join([decode(context, decoding), prompts, chunk(new, 0, np.maximum(decoding - 1, 0), context)])
         rows = predict(kernels(run.model, work, run.parallel, run.precision, expert_load=SERVED_LOAD), gpu, engine)
         used.update(rows["constants"].astype(str).unique())
         step_s, prompt_s, both_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
@@ -172,13 +175,13 @@ def _passes(
 
     step_s, prompt_s, added_s = steps_s(requests)
     # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
-    others = np.maximum(requests - 1, 0) / out * _met(requests, part["prompts"].to_numpy())
+    others = np.where(batch, 0, requests - 1).clip(0) / out * _met(requests, part["prompts"].to_numpy())
     times = {"decode_s": step_s, "full_s": step_s, "prompts_s": others * added_s, "prompt_s": prompt_s}
     times |= {"kernels_s": step_s + times["prompts_s"]}
     times |= {"served_s": prompt_s + (out - 1) * times["kernels_s"], "given_ttft_s": np.nan, "decoding": requests}
     if not given_ttft:
         return times, used
-    wait_s = part["ttft_s"].fillna(0.0).to_numpy()
+    wait_s = np.where(batch, 0.0, part["ttft_s"].fillna(0.0))
     share = decoding_share(step_s, others * added_s, out, wait_s)
     step_s, _, added_s = steps_s(np.maximum(np.rint(share * requests).astype(np.int64), 1))
     share = decoding_share(step_s, others * added_s, out, wait_s)

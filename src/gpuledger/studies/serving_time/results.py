@@ -120,6 +120,7 @@ def _row(run: ServedRun, stated: Mapping[str, Any], where: tuple[Any, str], reme
         "output_tokens": run.output_tokens,
         "prompts": -(-run.prompts // sharing),
         "requests": requests,
+        "one_batch": run.one_batch,
         **_sizes(max(run.workers, 1), degrees["tensor"], degrees["pipeline"], replicas, ranks),
         **{PREFILL + name: size for name, size in _sizes(*(run.prefill or (0,) * 5)).items()},
         # What is not shared evenly is rounded up.

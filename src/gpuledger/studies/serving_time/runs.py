@@ -74,7 +74,8 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     frame : DataFrame
         ``id, engine, model, precision`` and ``quantised`` (the number formats' name, "": as the checkpoint says),
         ``mode, cache`` (fp8, or ""), ``input_tokens, output_tokens, requests`` (in flight, of a
-        replica), ``prompts`` (of the whole run, 0: not given), ``tensor, pipeline, replicas, expert_shards,
+        replica), ``prompts`` (of the whole run, 0: not given), ``one_batch`` (whether all of them begin and end
+        together), ``tensor, pipeline, replicas, expert_shards,
         expert_ranks``, ``workers`` (that decode, each of so many replicas), ``concurrency``, the same sizes of the
         workers that process the prompts behind `PREFILL`, ``ttft_s, tpot_s``,
         ``source``, ``export`` (see :mod:`gpuledger.studies.serving_time.sweeps`); sizes are 0 where they are not given.
@@ -130,6 +131,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
             "input_tokens": rows["isl"].astype(np.int64),
             "output_tokens": rows["osl"].astype(np.int64),
             "prompts": _counts(rows.get("num_prompts", none)),
+            "one_batch": False,
             **decoding,
             **prompts,
             "concurrency": _concurrency(rows),
