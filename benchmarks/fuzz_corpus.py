@@ -40,7 +40,7 @@ from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF
+from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH
 
 DATA = ROOT / "tests/data"
 
@@ -221,7 +221,14 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     labelled = "".join(f"(Worker_TP0 pid=7) {line}\n" for line in _TORCH_TABLE.splitlines())
     yield "table of a worker", written(folder / "worker.log", labelled), read_timeline
     yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
-    for name, entry in (("AIPerf", AIPERF), ("GenAI-Perf", GENAI_PERF), ("GuideLLM", GUIDELLM), ("LLMPerf", LLMPERF)):
+    loads = {
+        "AIPerf": AIPERF,
+        "GenAI-Perf": GENAI_PERF,
+        "GuideLLM": GUIDELLM,
+        "LLMPerf": LLMPERF,
+        "one batch": ONE_BATCH,
+    }
+    for name, entry in loads.items():
         yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served
     yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
@@ -275,6 +282,13 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     frame = '{"frame": {"name": "k", "type": "function"}, "metrics": {"time (ns)": 5, "count": 1, "device_id": "0"}}'
     tree = f'[{{"frame": {{"name": "ROOT"}}, "metrics": {{}}, "children": [{frame}]}}, {{"CUDA": {{"0": {{}}}}}}]'
     yield "proton", written(folder / "a.hatchet", tree), read_timeline
+    kernel = '{"args":{"call_stack":["ROOT","step 1","k"],"metrics":{"bytes":8}},"cat":"kernel","ph":"X","name":"k",'
+    stream = f'{{"displayTimeUnit":"us","traceEvents":[{kernel}"ts":1.5,"dur":2.5,"tid":7}}]}}\n'
+    yield "trace of proton", written(folder / "a.chrome_trace", 2 * stream), read_timeline
+    csv = "NVTX Range,NVTX Inst,Kern Inst,Total Time (ns),Kernel Name\nstep,2,4,80,gemm\n,0,1,9,add\n"
+    yield "nsys table of ranges", written(folder / "ranges.csv", csv), read_timeline
+    csv = "DevId,Count,QCount,TAvg (ns),KAvg (ns),Kernel Name\n0,4,3,90.5,20.5,gemm\n0,1,1,9.0,8.0,add\n"
+    yield "nsys table of launches", written(folder / "executed.csv", csv), read_timeline
 
 
 def _zipped(folder: Path, sheet: Path, rest: dict[str, bytes]) -> Path:

@@ -100,3 +100,9 @@ def test_three_sizes_in_one_column(read, rows):
     kernels = read(rows)
     first = kernels.loc["void gemm<float, 4>(int)"]
     assert (first["grid"], first["block"]) == ("16x2x1", "128x1x1")
+
+
+@pytest.mark.parametrize("column", ["Count", "KAvg (ns)"])
+def test_sums_below_zero_are_left_out(read, column):
+    with pytest.warns(InputWarning, match="1 event has no valid time"):
+        assert list(read([EXECUTED[0], EXECUTED[1] | {column: -1}]).index) == ["void gemm<float, 4>(int)"]

@@ -125,3 +125,10 @@ def test_newer_traces_of_proton_have_metrics_of_kernels_and_scopes(tmp_path):
     timeline = read_timeline(write(tmp_path / "a.chrome_trace", content))
     assert timeline.kernels["bytes"].tolist() == pytest.approx([100, 100, math.nan], nan_ok=True)
     assert timeline.kernels["flops"].tolist() == pytest.approx([math.nan, math.nan, 7], nan_ok=True)
+
+
+def test_a_stack_without_end_takes_no_time_without_end(tmp_path):
+    deep = {"cat": "kernel", "ph": "X", "name": "k", "ts": 0.0, "dur": 1.0}
+    deep |= {"args": {"call_stack": ["ROOT", *map(str, range(50_000)), "k"]}}
+    operator = read_timeline(write(tmp_path / "a.chrome_trace", {"traceEvents": [deep]})).kernels["operator"][0]
+    assert operator.split("/") == [str(number) for number in range(99)]

@@ -25,6 +25,8 @@ _WORK = {f"flops{bits}": "flops" for bits in ("", 4, 8, 16, 32, 64)} | {"bytes":
 _LARGEST = 2**63
 #: A profile is a summary: far larger ones are something else.
 MAX_BYTES = 1 << 28
+#: Scopes of a kernel in a trace; those within are left out.
+MOST_SCOPES = 100
 _MICROSECOND = 1e-6
 
 Scopes = tuple[str, ...]
@@ -87,7 +89,9 @@ def read_proton_trace(path: str | Path) -> Timeline:
         for event in batch:
             inside = event["args"] if isinstance(event.get("args"), dict) else {}
             stack = inside.get("call_stack")
-            stack = tuple(map(str, stack))[1:] if isinstance(stack, list) else ()
+            stack = (
+                tuple(map(str, [*stack[1:MOST_SCOPES], *stack[MOST_SCOPES:][-1:]])) if isinstance(stack, list) else ()
+            )
             found = _work_in(inside.get("metrics"))
             if event["cat"] == "metric":
                 work[stack] = dict(Counter(work.get(stack, {})) + Counter(found))

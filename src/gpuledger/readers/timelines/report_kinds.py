@@ -33,7 +33,7 @@ class Report:
 
     def columns(self) -> set[str]:
         """Return the columns that a file of this kind has at least."""
-        names = (self.name, self.start, self.end or self.duration, self.launches, *self.needs)
+        names = (self.name, self.start, self.end or self.duration, self.launches, self.range, *self.needs)
         return {name for name in names if name}
 
 

@@ -221,7 +221,7 @@ class _Table:
                 columns["device"], _ = self._devices()
             if report.range:
                 columns["nvtx_range"] = columns["annotation"] = self._text(report.range).to_numpy(object)
-            return finish(self._path, report.title, columns)
+            return self._finish(columns, (columns["launches"] < 0) | (columns["duration_s"] < 0))
         start = self._numbers(report.start)
         # Nanoseconds since the machine started are too many digits for seconds.
         columns["start_s"] = (start - (start.min() if len(start) else 0)) * self._unit(report.start)
@@ -230,12 +230,14 @@ class _Table:
             if report.end
             else self._seconds(report.duration)
         )
-        backwards = columns["duration_s"] < 0
         columns["stream"] = np.nan_to_num(self._numbers(report.stream, needed=False), nan=-1).astype("int64")
         columns["device"], named = self._devices()
+        return self._finish(columns, columns["duration_s"] < 0, named)
+
+    def _finish(self, columns: dict[str, object], backwards: np.ndarray, devices: Sequence[str] = ()) -> Timeline:
         if backwards.any():
             columns = {name: np.asarray(values)[~backwards] for name, values in columns.items()}
-        return finish(self._path, report.title, columns, devices=named, left_out=int(backwards.sum()))
+        return finish(self._path, self._report.title, columns, devices=devices, left_out=int(backwards.sum()))
 
     def _devices(self) -> tuple[np.ndarray, list[str]]:
         """Return the number of each launch's GPU, and the GPUs' names."""
