@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportKind:
     """What a report is, and its columns, in lower case and without units."""
 
     title: str
@@ -38,7 +38,7 @@ class Report:
 
 
 REPORTS = (
-    Report(
+    ReportKind(
         "nvprof trace",
         "name",
         "start",
@@ -49,7 +49,7 @@ REPORTS = (
         block=("block x", "block y", "block z"),
         needs=("grid x",),
     ),
-    Report(
+    ReportKind(
         "nvprof sums",
         "name",
         duration="time",
@@ -57,7 +57,7 @@ REPORTS = (
         needs=("avg", "min", "max"),
         only=("type", "GPU activities"),  # before CUDA 9 nvprof wrote no types, and the host's calls into a table below
     ),
-    Report(
+    ReportKind(
         "Nsight Systems report",
         "name",
         "start",
@@ -68,7 +68,7 @@ REPORTS = (
         block=("blkx", "blky", "blkz"),
         needs=("strm",),  # calls of the host and NVTX ranges have a start and a duration, too
     ),
-    Report(
+    ReportKind(
         "Nsight Systems report",
         "kernel name",
         "kernel start",
@@ -77,7 +77,7 @@ REPORTS = (
         grid=("gridxyz",),
         block=("blockxyz",),
     ),
-    Report(
+    ReportKind(
         "Nsight Systems report (sums)",
         "kernel name",
         duration="kavg",
@@ -86,14 +86,14 @@ REPORTS = (
         device="devid",
         needs=("tavg", "qcount"),
     ),
-    Report(
+    ReportKind(
         "Nsight Systems report (sums)",
         "kernel name",
         duration="total time",
         launches="kern inst",
         range="nvtx range",
     ),
-    Report(
+    ReportKind(
         "Nsight Systems report (sums)",
         "name",
         duration="total time",
@@ -101,7 +101,7 @@ REPORTS = (
         grid=("gridxyz",),
         block=("blockxyz",),
     ),
-    Report(
+    ReportKind(
         "Nsight Systems report (sums)",
         "operation",
         duration="total time",
@@ -109,7 +109,7 @@ REPORTS = (
         needs=("category",),
         only=("category", "CUDA_KERNEL"),
     ),
-    Report(
+    ReportKind(
         "rocprofv3 kernel trace",
         "kernel_name",
         "start_timestamp",
@@ -122,7 +122,7 @@ REPORTS = (
         lacks=("function",),  # calls of the host may name the kernel that they launch
         only=("kind", "KERNEL_DISPATCH"),
     ),
-    Report(
+    ReportKind(
         "rocprofv3's printed summary (sums)",
         "name",
         duration="duration",
@@ -130,7 +130,7 @@ REPORTS = (
         needs=("domain",),
         only=("domain", "KERNEL_DISPATCH"),
     ),
-    Report("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
-    Report("torch.profiler's printed table (sums)", "name", duration="self cuda", launches="# of calls"),
-    Report("rocprof statistics (sums)", "name", duration="totaldurationns", launches="calls"),
+    ReportKind("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
+    ReportKind("torch.profiler's printed table (sums)", "name", duration="self cuda", launches="# of calls"),
+    ReportKind("rocprof statistics (sums)", "name", duration="totaldurationns", launches="calls"),
 )

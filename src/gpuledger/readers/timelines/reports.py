@@ -18,7 +18,7 @@ import pyarrow.csv as pa_csv
 from gpuledger.errors import InputError, warn
 from gpuledger.readers.tabular import SECONDS
 from gpuledger.readers.timelines import printed_text, report_json, torch_table
-from gpuledger.readers.timelines.report_kinds import REPORTS, Report
+from gpuledger.readers.timelines.report_kinds import REPORTS, ReportKind
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 #: A time with its unit, as nvprof prints it.
@@ -45,7 +45,7 @@ def find_report(head: str) -> str:
     return ""
 
 
-def _report_of(line: str) -> tuple[Report, str] | None:
+def _report_of(line: str) -> tuple[ReportKind, str] | None:
     """Return of which report a line is the header, and that as the header of a CSV table; None if it is none."""
     for header in dict.fromkeys((line, torch_table.header(line), printed_text.header(line))):
         names = _columns(header).keys()
@@ -117,7 +117,7 @@ def _rest(path: Path, file: BinaryIO) -> bytes:
     return content
 
 
-def _read_tables(path: Path, line: str, report: Report, header: str, content: bytes) -> Timeline:
+def _read_tables(path: Path, line: str, report: ReportKind, header: str, content: bytes) -> Timeline:
     """Read the first table that has kernels, of those with the same header."""
     # Before CUDA 9, nvprof printed calls below the same header.
     words = line.encode().split()
@@ -191,7 +191,7 @@ def _rows(path: Path, content: bytes, width: int) -> pa.Table:
 class _Table:
     """The rows of a report."""
 
-    def __init__(self, path: Path, report: Report, columns: dict[str, tuple[int, str, str]], rows: pa.Table):
+    def __init__(self, path: Path, report: ReportKind, columns: dict[str, tuple[int, str, str]], rows: pa.Table):
         self._path, self._report, self._places, self._rows = path, report, columns, rows
         self._take_units()
         self._take_kernels()
