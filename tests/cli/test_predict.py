@@ -331,9 +331,9 @@ def test_a_table_for_people(tmp_path):
     text = run(tmp_path, *options)
     assert "8.19 billion parameters" in text
     assert "communication buffers" in text
-    # Title; GPUs; header and three passes; what is served; what was measured; seven parts of the memory and their sum
-    # below a title; what fits.
-    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 1 + 1 + 8 + 1
+    # Title; GPUs; header and three passes; what is served; what was measured; whose law of power; seven parts of the
+    # memory and their sum below a title; what fits.
+    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 1 + 1 + 1 + 8 + 1
     parts = [line.split(" GB ")[0] for line in text.splitlines() if " GB  " in line]
     assert sum(map(float, parts[:-1])) == pytest.approx(float(parts[-1]), abs=0.4)
     narrow = predict(tmp_path, *options)
@@ -344,7 +344,7 @@ def test_a_table_for_people(tmp_path):
 def test_drafts_pipelines_and_the_host_are_reported():
     base = ("Llama-3.1-8B", "--gpu", "h200-sxm", "--batch", "4", "--input", 512, "--output", 64)
     drafts = predict(*base, "--draft", "mtp", "--draft-tokens", 2, "--acceptance", 0.5)
-    assert [*COLUMNS, "tokens_per_step", "tpot_s", "notes"] == list(drafts)
+    assert [*COLUMNS, "tokens_per_step", "tpot_s", "power_w", "notes"] == list(drafts)
     assert drafts["tokens_per_step"].tolist() == [1, 1.75]
     assert drafts["tpot_s"][1] == pytest.approx(drafts["time_s"][1] / 1.75)
     assert "bubble_percent" in predict(*base, "--pp", 2)
