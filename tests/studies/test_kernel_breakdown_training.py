@@ -86,6 +86,8 @@ def test_what_is_predicted_is_what_the_model_of_training_says(tmp_path):
     assert result["model_kernel_time"] == pytest.approx(step["step_s"], rel=1e-6), "one GPU has nobody to talk to"
     counts = {name: sum(purpose == name for *_, purpose in STEP) for name in ("GEMM", "elementwise", "update")}
     assert all(result[f"{name.lower()}_time"] == pytest.approx(count * MS) for name, count in counts.items())
+    assert result["predicted_clock"] == pytest.approx(step["clock_hz"] / 1e6)
+    assert result.provenance["inputs"][-1]["file"].endswith("power_constants.csv")
     assert "computed again" in describe_step(result) and "256 sequences" not in describe_step(result)
     assert "; the model of training predicts" in result.finding, "nothing is copied"
 

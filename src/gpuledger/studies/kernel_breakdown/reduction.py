@@ -9,6 +9,7 @@ from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.parts import one_part
+from gpuledger.models.power import chip_constants, describe_power
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.studies.kernel_breakdown.comparison import reduce_comparison
@@ -87,6 +88,9 @@ def _reduce_timeline(case: Case, mirror: str | Path | None) -> CaseResult:
     constants["note"] = f"Predicted times beside the recorded ones are the time model's. {constants['note']}"
     label = f"{case.label} (predicted times: by a time model, not measured)"
     result.provenance = {"label": label, "inputs": [*described, constants, *_configuration(scenario)]}
+    if "clock_hz" in predicted and (law := chip_constants(scenario.gpus[0])):
+        result.add("predicted_clock", float(predicted["clock_hz"].min()) / 1e6, "MHz")
+        result.provenance["inputs"].append(describe_power([law[0].source]))
     return result
 
 
