@@ -39,7 +39,7 @@ FOLDERS = {
     "b60": "b60",
 }
 #: What gpuledger recorded of PyTorch's attention, by GPU.
-RECORDED = {"h100-sxm": files.ROOT / "traces/nvidia-h100/kernel_time/attention.csv"}
+RECORDED = {f"{gpu}-sxm": files.ROOT / f"traces/nvidia-{gpu}/kernel_time/attention.csv" for gpu in ("h100", "h200")}
 #: Whole attention blocks, of whose kernels only the attention is fitted.
 BLOCKS = (
     "sparse_attention/*/*/dsa_*_module_perf.parquet",
