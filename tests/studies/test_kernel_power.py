@@ -23,7 +23,7 @@ from gpuledger.models.power import (
     power_constants,
     power_w,
 )
-from gpuledger.models.sustained import at_clock, sustained
+from gpuledger.models.sustained import at_clock, sustained, sustained_products
 from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.gemm import gemm_time_s
 from gpuledger.models.time_model.work import attention_work, expert_work
@@ -276,6 +276,15 @@ def test_a_kernel_settles_at_the_highest_clock_within_the_limit(work, exponent, 
     held = ~free & (share > 0.3 + 1e-9)
     assert drawn(share)[held] == pytest.approx(700, rel=0.03)
     assert found_s * share == pytest.approx(np.full(len(flop), full_s), rel=0.01)
+
+
+def test_a_gpu_of_that_name_with_another_limit_has_no_sustained_clock():
+    entry = next(one for one in read_table("gemm") if (one.gpu, one.kernel) == ("h200-sxm", LINEAR))
+    sizes, gpu = (np.array([4096]),) * 3, find_gpu("h200-sxm")
+    clock_hz, time_s = sustained_products(gpu, entry.constants, *sizes, "bf16")
+    assert clock_hz[0] < 0.9 * gpu.clock_hz and time_s[0] > 0
+    for other in (dataclasses.replace(gpu, board_power_w=500.0), find_gpu("h100-sxm")):
+        assert np.isnan(sustained_products(other, entry.constants, *sizes, "bf16")).all()
 
 
 def test_a_kernel_without_a_known_energy_has_no_sustained_clock():

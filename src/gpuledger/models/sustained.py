@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuledger.models.power import PowerConstants, power_constants, power_w
+from gpuledger.models.power import PowerConstants, chip_constants, power_w
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_time_s
 from gpuledger.readers.gpus import Gpu
@@ -67,9 +67,9 @@ def sustained(
         each = time_s(at_clock(gpu, tried * gpu.clock_hz))
         drawn = power_w(uncapped, flop / each, moved_bytes / each, products, tried)
         settled = (share == 0) & ((drawn <= constants.most_w) | (tried == _CLOCKS[-1]))
-        near = np.ones(len(each))  # 0: the faster clock before, 1: this one
         if faster is not None:
             before, above, longer = faster
+            # 0: the faster clock before, 1: this one.
             near = np.minimum((above - constants.most_w) / np.maximum(above - drawn, 1e-9), 1.0)
             at = before + near * (tried - before)
             each_s = longer + near * (each - longer)
@@ -107,9 +107,11 @@ def sustained_products(
     Returns
     -------
     clock_hz, time_s : float arrays of shape (shapes,)
-        NaN if the GPU's clock at its power limit, or the energy of such products, was not measured.
+        NaN if the GPU's clock at its power limit, or the energy of such products, was not measured; also for a GPU of
+        that name with another limit or clock.
     """
-    law = law or power_constants(gpu.name)
+    if law is None and (found := chip_constants(gpu)) and found[1] == gpu.name:
+        law = found[0]
     unknown = np.full(len(m), np.nan)
     if law is None or np.isnan(law.clock_exponent) or precision not in _ENERGIES:
         return unknown, unknown
