@@ -103,3 +103,16 @@ def test_kernels_that_the_law_does_not_fit_are_named(root, texts):
     words = f"SiLU, which computes more than is counted, draws {silu.min():.0f} to {silu.max():.0f} % more"
     assert words in texts["docs/RECORDED.md"]
     assert f"writing one value everywhere {-fill.mean():.0f} % less" in texts["docs/RECORDED.md"]
+
+
+def test_zeros_draw_less_as_said(root, texts):
+    rows = pd.read_csv(root / "traces/nvidia-h200-programs/power_of_zeros.csv").set_index(["kernel", "sizes", "values"])
+    product = rows[rows["precision"] == "bf16"].loc[("gemm", "4096x28672x4096")]
+    power, clock, time = (product[name] for name in ("power_w", "clock_mhz", "time_us"))
+    one, zeros = (f"{power[name]:.0f} W at {clock[name]:,} MHz" for name in ("random", "zeros"))
+    words = f"draws {one} with random values; with zeros {zeros}"
+    words += f", in {time['zeros'] / 1e3:.2f} instead of {time['random'] / 1e3:.2f} ms"
+    copy = rows.loc[("copy", "536870912")]["power_w"]
+    words += f". A copy of zeros draws {copy['zeros']:.0f} instead of {copy['random']:.0f} W"
+    assert words in texts["docs/RECORDED.md"], words
+    assert f"{one}, with zeros {zeros}" in texts["docs/MODELS.md"]
