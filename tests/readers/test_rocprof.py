@@ -1,6 +1,8 @@
 """Timelines of AMD's profilers: rocprofv3's CSV and database, and the CSV of the older rocprof."""
 
+import gzip
 import sqlite3
+import tracemalloc
 import warnings
 from contextlib import suppress
 
@@ -82,6 +84,17 @@ def test_statistics_are_sums(read):
     assert timeline.format == "rocprof statistics (sums)" and not timeline.has_times
     assert timeline.kernels["launches"].tolist() == [1000, 1001]
     assert timeline.kernels["duration_s"].tolist() == pytest.approx([0.517647434, 0.412893767])
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_memory_is_asked_for_as_the_file_is_large(tmp_path, pack):
+    (file := tmp_path / "statistics.csv").write_bytes(pack((STATISTICS + '"add",1001,412893767,1,33.9\n').encode()))
+    tracemalloc.start()
+    try:
+        read_timeline(file)
+        assert tracemalloc.get_traced_memory()[1] < 2**27
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", ["hipMemcpy", "__hipPushCallConfiguration", "hsa_queue_create", "KERNEL_DISPATCH"])

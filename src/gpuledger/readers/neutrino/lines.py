@@ -1,5 +1,6 @@
 """Opening and decoding the files of a trace directory, with one clear error if that fails."""
 
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +24,8 @@ def read_bytes(path: Path, remedy: str) -> bytes:
     """Return the content of a text file."""
     with opened(path, remedy) as handle:
         try:
-            content = handle.read(MAX_TEXT_BYTES + 1)
+            # Not MAX_TEXT_BYTES: Python asks for memory for as many bytes as may come.
+            content = handle.read(min(os.fstat(handle.fileno()).st_size, MAX_TEXT_BYTES) + 1)
         except OSError as error:
             raise unreadable(path, error, "copy it again") from None
     if not content:

@@ -26,7 +26,7 @@ _TIME = r"([\d.]+)([nuμµm]?s)"
 #: A GPU's number, behind its name or alone.
 _NUMBER = re.compile(r"(?:\((\d{1,9})\)|^(\d{1,9}))$")
 #: Lines that may stand before the header: nsys stats prints its progress.
-_MOST_LINES, _HEAD, _MOST_BYTES = 1000, 1 << 16, 8 << 30
+_MOST_LINES, _HEAD, _BLOCK, _MOST_BYTES = 1000, 1 << 16, 1 << 20, 8 << 30
 _EXPORT = "export the report again"
 #: Statistics have the same columns whatever they count: calls of the host, domains.
 _NO_KERNEL = re.compile(
@@ -111,10 +111,15 @@ def _from_json(path: Path, file: BinaryIO) -> BinaryIO:
 
 
 def _rest(path: Path, file: BinaryIO) -> bytes:
-    content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise InputError(path, "", f"more than {_MOST_BYTES >> 30} GiB of text", "give a database, or fewer launches")
-    return content
+    # In blocks: to read so many bytes at once, Python asks for memory for all of them first.
+    content = io.BytesIO()
+    while block := file.read(_BLOCK):
+        content.write(block)
+        if content.tell() > _MOST_BYTES:
+            raise InputError(
+                path, "", f"more than {_MOST_BYTES >> 30} GiB of text", "give a database, or fewer launches"
+            )
+    return content.getvalue()
 
 
 def _read_tables(path: Path, line: str, report: ReportKind, header: str, content: bytes) -> Timeline:
