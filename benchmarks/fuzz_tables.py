@@ -14,7 +14,9 @@ from gpuledger.readers.kernel_tables.gemms import read_gemms
 from gpuledger.readers.kernel_tables.recurrent import read_recurrent
 from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
 from gpuledger.readers.kernel_tables.sparse import read_sparse
+from gpuledger.readers.tabular import read_csv
 from gpuledger.studies.kernel_time.module_measurements import read_modules
+from gpuledger.studies.kernel_time.products import COLUMNS as PRODUCT_COLUMNS
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
 from gpuledger.studies.serving_time.results import read_results
 from gpuledger.studies.serving_time.runs import read_runs
@@ -155,6 +157,13 @@ READ = [
         lambda case: read_quantise(case.path("quantise"), case.inputs["unit"]),
         "op_name,kernel_source,quant_dtype,m,k,latency\nscale_matrix,torch_ops,fp8,1,128,0.002\n"
         "scale_matrix,torch_ops,fp8,64,4096,0.003\n",
+    ),
+    (
+        "kernel_time",
+        "products: NAME",
+        lambda case: read_csv(case.path("products"), PRODUCT_COLUMNS),
+        "run,gpu,precision,m,n,k,tflop_per_s,same_operands\na,h100-sxm,bf16,4096,4096,4096,700.5,true\n"
+        "b,rtx-4090,fp16,8192,8192,1024,150,false\n",
     ),
     (
         "kernel_time",

@@ -37,6 +37,10 @@ def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:
     }
 
 
+#: GPUs that a caption lists by name.
+_MOST_NAMES = 12
+
+
 def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
     """Describe the tables that GPUs were read from: the built-in one, or a user's own in the dataset's `folder`."""
     titles: dict[Path, list[str]] = {}
@@ -45,7 +49,8 @@ def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
     rows = []
     for table, names in titles.items():
         root = folder if table.is_relative_to(folder) else files.ROOT
-        about = {"source": f"data sheets of {', '.join(names)} ({table.relative_to(root).as_posix()})"}
+        said = ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} GPUs"
+        about = {"source": f"data sheets of {said} ({table.relative_to(root).as_posix()})"}
         rows.append(describe_file(table, root, about))
     return rows
 

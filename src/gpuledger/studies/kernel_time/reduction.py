@@ -37,6 +37,7 @@ from gpuledger.studies.kernel_time.measurements import (
 )
 from gpuledger.studies.kernel_time.module_reduction import reduce_modules
 from gpuledger.studies.kernel_time.prediction import GEMM_UNITS, LARGE_FLOP
+from gpuledger.studies.kernel_time.products import reduce_products
 
 #: Regions of GEMMs: by FLOP, and by the side of the roofline's ridge that they lie on.
 FLOP_EDGES = (0, 1e8, 1e9, LARGE_FLOP, 1e12, np.inf)
@@ -52,7 +53,8 @@ def reduce(case: Case) -> CaseResult:
     Constants are fitted to one half of the shapes, drawn by a hash of (m, n, k), and errors are of the other half. Of
     GEMMs all constants are fitted (nine; eleven with the conversion of activations; one for the host), of vidur's
     operators six: the sustained share of the peak, and the five of :mod:`gpuledger.models.time_model.operators`. Of
-    LLMCompass's only what an empty call takes is, where it is not given. Of ``tables`` nothing is fitted.
+    LLMCompass's only what an empty call takes is, where it is not given. Of ``tables`` and ``products`` nothing is
+    fitted, and their data have columns of their own.
 
     Returns
     -------
@@ -71,6 +73,10 @@ def reduce(case: Case) -> CaseResult:
         }
         result = reduce_tables(case, gpus)
         result.provenance = _provenance(case, list(gpus.values()), result)
+        return result
+    if "products" in case.inputs:
+        result, listed = reduce_products(case, known)
+        result.provenance = _provenance(case, listed, result)
         return result
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     layout = next((name for name in LAYOUTS if name in case.inputs), None)
@@ -91,7 +97,7 @@ def reduce(case: Case) -> CaseResult:
 def _provenance(case: Case, gpus: list[Gpu], result: CaseResult) -> dict:
     """Say what predicts the times, with which constants and data sheet, and what they are compared with."""
     fits = dict.fromkeys(str(result[name]) for name in result.summary if name.startswith("constants_source"))
-    titles = ", ".join(gpu.title for gpu in gpus)
+    titles = ", ".join(gpu.title for gpu in gpus) if len(gpus) <= 12 else f"{len(gpus)} GPUs"
     return {
         "kind": "predicted",
         "label": f"predicted, compared with times ({case.label})",

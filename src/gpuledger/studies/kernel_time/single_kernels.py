@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.choice import backward_candidates, candidates, of_shape, origin
+from gpuledger.models.time_model.choice import backward_candidates, candidates, gemm_entries, of_shape, origin
 from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.models.time_model.neighbours import COUNTS, Near, correction, fit_sharing
@@ -40,7 +40,13 @@ def measured_gpus(kind: str, precision: str, engine: str = "") -> list[Gpu]:
 
 
 def single_gemms(
-    gpu: Gpu, shapes: pd.DataFrame, precision: str, engine: str = "", repeated: bool = False, tables: Path | None = None
+    gpu: Gpu,
+    shapes: pd.DataFrame,
+    precision: str,
+    engine: str = "",
+    repeated: bool = False,
+    tables: Path | None = None,
+    alone: bool = False,
 ) -> pd.DataFrame:
     """Predict GEMMs by every kernel that was measured on a GPU, else by those of the nearest measured one.
 
@@ -57,6 +63,8 @@ def single_gemms(
         benchmark does, which takes several weights in turn.
     tables : path, optional
         Folder with AIConfigurator's tables, for the nearest measured shapes.
+    alone : bool
+        Without the conversion of activations that a benchmark of fewer bits includes, as a model's GEMMs are predicted.
 
     Returns
     -------
@@ -74,7 +82,8 @@ def single_gemms(
     # An engine may have a kernel that widens: vLLM's fp8 on Intel's B60.
     if all(entry.gpu != gpu.name for entry in _usual(read_table("gemm"), precision)):
         _require_units(gpu, "fp8" if precision == "fp8_block" else precision)
-    entries = _entries("gemm", gpu, tuple(dict.fromkeys((precision, *RELATED.get(precision, ("bf16",))))), engine)
+    precisions = tuple(dict.fromkeys((precision, *RELATED.get(precision, ("bf16",)))))
+    entries = gemm_entries(gpu, precision, engine) if alone else _entries("gemm", gpu, precisions, engine)
 
     def law(entry: Entry, at: pd.DataFrame, repeated: bool) -> dict[str, np.ndarray]:
         group = _GROUPS.get(precision, precision)
