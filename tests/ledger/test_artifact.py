@@ -10,6 +10,7 @@ import pytest
 from gpuledger.ledger.datasets import Repository
 
 TIMES, RUNS = "aiconfigurator/kernel_time", "aiconfigurator/serving_time"
+PRODUCTS = "published-gemms/kernel_time/products"
 ENGINES = "aiconfigurator/engine_comparison"
 EXPECTED = [
     ("published/flop_reconciliation/toy_network", "forward_total_flops", "{:,}"),
@@ -111,6 +112,14 @@ def test_the_appendix_expects_what_is_tracked(root, folder, quantity, form):
         (f"{TIMES}/every_table", "unseen_percent", "within {:.1f} % with constants of other", 1),
         (f"{TIMES}/every_table", "kernels_unseen", "of {:,.0f} of them within", 1),
         (f"{TIMES}/every_table", "roofline_percent", "roofline, which knows no launches, errs by {:.1f} %", 1),
+        (PRODUCTS, "products", "[{:,.0f} matrix products]", 1),
+        (PRODUCTS, "gpus", "published for {:.0f} GPUs", 1),
+        (PRODUCTS, "run_mape_percent_16_bit_own", "within {:.1f} % by a GPU's own", 1),
+        (PRODUCTS, "run_mape_percent_16_bit_other_gpu", "within {:.1f} % by another GPU's", 1),
+        (PRODUCTS, "run_roofline_percent_16_bit_own", "(roofline: {:.1f} and", 1),
+        (PRODUCTS, "run_roofline_percent_16_bit_other_gpu", "and {:.1f} %). In fp32", 1),
+        (PRODUCTS, "runs_fp32_other_gpu", "half of {:.0f} runs", 1),
+        (PRODUCTS, "run_mape_percent_fp32_other_gpu", "three others within {:.1f} %", 1),
         (f"{RUNS}/parallelism", "predicted_percent", "serves {:.0f} % of the best measured", 1),
         (f"{RUNS}/parallelism", "fewest_met_percent", "turned out fast enough serve {:.0f} %", 1),
         (f"{RUNS}/parallelism", "workloads", "in {:.0f} workloads", 1),

@@ -8,7 +8,7 @@ from support.notebooks import run_notebook
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.kernel_time.products import OTHER_FORMAT, OTHER_GPU, OWN, large_products
+from gpuledger.studies.kernel_time.products import FITTED, OTHER_FORMAT, OTHER_GPU, OWN, large_products
 from gpuledger.studies.kernel_time.single_kernels import single_gemms
 
 HEADER = "run,gpu,precision,m,n,k,tflop_per_s,same_operands"
@@ -47,6 +47,14 @@ def test_planted_errors_come_out(reduce):
     assert result["run_mape_percent_16_bit_other_gpu"] == pytest.approx(25, abs=1e-3)
     assert result["finding"].startswith("16-bit products that others timed: half of 1 runs are predicted within 20.0")
     assert result.provenance["kind"] == "predicted"
+
+
+def test_fp32_has_a_share_of_its_own_and_says_where_it_was_fitted(reduce):
+    rows = [f"r,{gpu},fp32,8192,8192,8192,50,true" for gpu in ("h100-sxm", "rtx-4090", "v100-sxm2", "a40", "h20-sxm")]
+    data = reduce(*rows).data
+    share = data["predicted_tflop_per_s"] / data["peak_tflop_per_s"]
+    assert share.tolist() == pytest.approx([0.77, 0.655, 0.92, 0.655, 0.77], abs=0.025)
+    assert data["constants"].tolist() == [FITTED] * 3 + [OTHER_GPU] * 2
 
 
 def test_fp8_is_predicted_without_the_conversion_of_activations(reduce):

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from gpuledger.ledger import figures
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies.kernel_time.products import (
+    FITTED,
     OTHER_FORMAT,
     OTHER_GPU,
     OWN,
@@ -16,8 +17,8 @@ from gpuledger.studies.kernel_time.products import (
     large_products,
 )
 
-_COLORS = {OWN: figures.BLUE, OTHER_FORMAT: figures.SKY, OTHER_GPU: figures.ORANGE}
-_WORDS = {OWN: "its own constants", OTHER_FORMAT: "its own of another format", OTHER_GPU: "another GPU's constants"}
+_COLORS = {OWN: figures.BLUE, OTHER_FORMAT: figures.SKY, OTHER_GPU: figures.ORANGE, FITTED: figures.GREY}
+_WORDS = {OWN: "its own constants", OTHER_FORMAT: "of another format", OTHER_GPU: "another GPU's", FITTED: FITTED}
 #: Errors (%) beyond which a mark is at the edge.
 _MOST_PERCENT = 60
 

@@ -8,6 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model.choice import FP32_FITTED_TO
 from gpuledger.models.time_model.gemm import OPERAND_BYTES
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
@@ -17,7 +18,9 @@ from gpuledger.studies.kernel_time.single_kernels import single_gemms
 
 #: Whose constants predict a product, as the tables call it.
 OWN, OTHER_FORMAT, OTHER_GPU = "its own", "its own, of another format", "another GPU's"
-_SLUGS = {OWN: "own", OTHER_FORMAT: "other_format", OTHER_GPU: "other_gpu"}
+#: The share of the peak, in fp32, was fitted to these products.
+FITTED = "fitted to these products"
+_SLUGS = {OWN: "own", OTHER_FORMAT: "other_format", OTHER_GPU: "other_gpu", FITTED: "fitted"}
 #: Number formats that are judged as one: the same units multiply them at the same rate.
 GROUPS = {"bf16": "16-bit", "fp16": "16-bit"}
 #: Of a table of products.
@@ -38,7 +41,7 @@ def reduce_products(case: Case, known: Mapping[str, Gpu]) -> tuple[CaseResult, l
     -------
     result : CaseResult
         Data: one row per measured product. ``run, gpu, precision, group, m, n, k, same_operands, engine, kernel,
-        constants`` (`OWN`, `OTHER_FORMAT` or `OTHER_GPU`)``, constants_of`` (in words)``, bound``; the speeds
+        constants`` (`OWN`, `OTHER_FORMAT`, `OTHER_GPU` or `FITTED`)``, constants_of`` (in words)``, bound``; the speeds
         ``measured_tflop_per_s, predicted_tflop_per_s, roofline_tflop_per_s, peak_tflop_per_s`` (of the data sheet);
         ``error_percent``, by how much the predicted time is longer than the measured one, and
         ``roofline_error_percent``. The summary is of large products: the host's launches are a part of the others'.
@@ -82,11 +85,10 @@ def _predicted(gpu: Gpu, precision: str, rows: pd.DataFrame) -> pd.DataFrame:
     rows["roofline_error_percent"] = 100 * (rows["measured_tflop_per_s"] / rows["roofline_tflop_per_s"] - 1)
     same_units = rows["stands_in"].str.startswith("the same GPU") & (rows["group"] == "16-bit")
     rows["constants_of"] = rows["stands_in"].where(~same_units, "")
-    rows["constants"] = np.select(
-        [rows["constants_of"] == "", rows["constants_of"].str.startswith("the same GPU")],
-        [OWN, OTHER_FORMAT],
-        OTHER_GPU,
-    )
+    known = [rows["constants_of"] == "", rows["constants_of"].str.startswith("the same GPU")]
+    rows["constants"] = np.select(known, [OWN, OTHER_FORMAT], OTHER_GPU)
+    if precision == "fp32" and gpu.name in FP32_FITTED_TO:
+        rows["constants"] = FITTED
     return rows.drop(columns=["time_s", "roofline_s", "flop", "stands_in"])
 
 
