@@ -154,7 +154,7 @@ def _compressed(path: Path) -> object:
 
 def _served(path: Path) -> object:
     gpu = find_gpu("h100-sxm")
-    remedies = {"engine": "add --engine", "tensor": "add --tp"}
+    remedies = {"engine": "add --engine", "model": "add --model", "tensor": "add --tp"}
     return predict_table(table_of(runs_on(gpu, path), {}, (path, ""), remedies), gpu, None, (path, ""))
 
 

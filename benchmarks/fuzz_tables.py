@@ -160,6 +160,14 @@ READ = [
     ),
     (
         "kernel_time",
+        "measurements: NAME, gpu: b200, unit: TFLOP/s",
+        lambda case: read_gemms(case.path("measurements"), case.inputs["unit"]),
+        "** Dtype: torch.bfloat16\n- benchmark version: 2\n"
+        " 1 |  134.8(mean)  134.9(median)  140.1(max) @ 1024x1024x1024       | best:  134.8(mean) TFLOPS\n"
+        " 2 |  204.9(mean)  205.4(median)  210.4(max) @ 1024x1024x2048       | best:  204.9(mean) TFLOPS\n",
+    ),
+    (
+        "kernel_time",
         "products: NAME",
         lambda case: read_csv(case.path("products"), PRODUCT_COLUMNS),
         "run,gpu,precision,m,n,k,tflop_per_s,same_operands\na,h100-sxm,bf16,4096,4096,4096,700.5,true\n"

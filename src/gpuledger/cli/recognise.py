@@ -141,6 +141,7 @@ def _look(found: Found, head: bytes) -> None:
 def _text(found: Found, head: bytes) -> None:
     from gpuledger.readers.kernel_tables.cutlass import COLUMNS
     from gpuledger.readers.kernel_tables.cutlass_log import is_log
+    from gpuledger.readers.kernel_tables.mamf import is_mamf
     from gpuledger.readers.served_results import TITLE
     from gpuledger.readers.timelines.reports import find_report
 
@@ -159,6 +160,9 @@ def _text(found: Found, head: bytes) -> None:
         # The columns are those of its CSV.
         found.format, found.cases = find_table(COLUMNS, found.path.name)
         found.format, found.content = found.format.replace("table", "log", 1), found.size
+    elif is_mamf(text):
+        found.format, found.content = "log of mamf-finder.py", found.size
+        found.cases = {"kernel_time": {"measurements": found.path.name, "gpu": None, "unit": "TFLOP/s"}}
     elif explained := explain(found.path.name, text):
         found.format, problem = explained
         found.problems.append(problem)

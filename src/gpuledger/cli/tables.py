@@ -20,6 +20,12 @@ _TABLES = (
     ("table of GEMM launches", "gemm_dtype m n k kernel grid_x grid_y", "gemm_tiles launches", _GPU),
     ("table of GEMM times", "gemm_dtype m n k latency", "kernel_time measurements", _TIMES),
     (
+        "table of matrix products on many GPUs",
+        "run gpu precision m n k tflop_per_s same_operands",
+        "kernel_time products",
+        {},
+    ),
+    (
         "table of cutlass_profiler's GEMMs",
         "Provider OperationKind m n k A B Runtime",
         "kernel_time measurements",

@@ -6,6 +6,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.readers.kernel_tables.cutlass import is_cutlass, read_cutlass
+from gpuledger.readers.kernel_tables.mamf import begins_like_mamf, read_mamf
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 from gpuledger.readers.tabular import by_value
 
@@ -27,6 +28,7 @@ DTYPES = {
     **dict.fromkeys(("float32", "fp32"), ("fp32", "fp32")),
     "tf32": ("tf32", "tf32"),
 }
+_KNOWN = ", ".join(DTYPES)
 
 
 def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
@@ -37,7 +39,7 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     path : path
         A Parquet or CSV file with the columns ``gemm_dtype, m, n, k, latency`` and, if it likes, ``kernel_source``
         and ``framework`` (others are ignored). With the unit ``TFLOP/s`` the column ``rate`` takes the latency's place.
-        Or the CSV that cutlass_profiler writes.
+        Or what cutlass_profiler writes or prints, or the log of mamf-finder.py.
     unit : str
         Of the times: ``s``, ``ms``, ``us`` or ``ns``; or `RATE`.
 
@@ -49,8 +51,11 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     skipped : list of str
         Types that no model knows; their rows are left out.
     """
-    if is_cutlass(path):
-        found, skipped = read_cutlass(path, unit)
+    own = read_cutlass if is_cutlass(path) else read_mamf if begins_like_mamf(path) else None
+    if own:
+        found, skipped = own(path, unit)
+        if unknown := sorted(set(found["gemm_dtype"]) - set(DTYPES)):
+            raise InputError(path, "", f"no row of a known type (found {', '.join(unknown)})", f"known are: {_KNOWN}")
         precision, group = (
             found["gemm_dtype"].map({name: of[place] for name, of in DTYPES.items()}) for place in (0, 1)
         )
@@ -65,7 +70,7 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     skipped = sorted(set(dtypes.unique()) - set(DTYPES))
     if not dtypes.isin(list(DTYPES)).any():
         problem = f"no row of a known type (found {', '.join(skipped)})"
-        raise InputError(path, "column gemm_dtype", problem, f"known are: {', '.join(DTYPES)}")
+        raise InputError(path, "column gemm_dtype", problem, f"known are: {_KNOWN}")
     frame = pd.DataFrame({"group": by_value(dtypes, {name: group for name, (_, group) in DTYPES.items()})})
     for name, source in (("framework", "framework"), ("kernel", "kernel_source")):
         frame[name] = table.cells[source].fillna("").astype(str) if source in table else ""
