@@ -21,6 +21,7 @@ def multiplied_per_token(model):
         for group in model.layers
         for linear in group.linears(model.hidden)
         if linear.kernel != "ngram_embedding"  # a table, whose rows are looked up
+        and not (group.idle or linear.for_images)
     )
 
 

@@ -387,7 +387,6 @@ def test_modules_that_are_not_quantised(config, content, ignored, plain):
         ({**HUNYUAN, "moe_topk": [8] * 31 + [4]}, "moe_topk: .*not a whole number"),
         ({**HUNYUAN, "moe_topk": 65}, "moe_topk: a token uses 65 of 64 experts"),
         ({**HUNYUAN, "use_cla": True}, "use_cla: true: another kind of attention"),
-        ({**PYTHIA, "use_parallel_residual": False}, "use_parallel_residual: false: another kind of layer"),
         ({**EXAONE, "sliding_window_pattern": "LLX"}, "sliding_window_pattern: 'LLX' is not a sequence of L and G"),
         ({**ERNIE, "moe_k": 65}, "moe_k: a token uses 65 of 64 experts"),
         (LFM2 | {"full_attn_idxs": None}, "layer_types: not conv, full_attention, sliding_attention for each of 16"),

@@ -141,7 +141,7 @@ def test_another_width_of_embeddings_is_not_modelled(config):
 
 def test_only_null_is_written_as_the_file_has_it(config):
     with pytest.raises(InputError, match="only null is modelled"):
-        read_model(config(COUNTED["OLMo-7B"][0] | {"clip_qkv": 8.0}))
+        read_model(config(sizes("iquestcoder", 512, 2, 8, 8, 1024, 1000, head_dim=64, clip_qkv=8.0)))
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,11 @@ class TrainingRun:
         name = self.model.name
         for group in self.model.layers:
             plain = isinstance(group.attention, Attention) and group.attention.indexer is None
+            plain = plain and not (group.attention.clipped or group.idle)
             if not (plain and isinstance(group.ffn, FeedForward)) or group.residuals or group.per_layer:
                 problem = "training is modelled for attention and feed-forward layers only"
-                raise InputError(name, "", problem, "use a dense model without experts, latent or linear attention")
+                remedy = "use a dense model without experts, latent or linear attention, or layers for images"
+                raise InputError(name, "", problem, remedy)
         if not self.gpu.flops.get(self.precision):
             problem = f"it has no peak of {self.precision}; it has {', '.join(self.gpu.precisions)}"
             raise InputError(self.gpu.file, f"GPU {self.gpu.name}", problem, "use another")

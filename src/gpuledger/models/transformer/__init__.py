@@ -88,7 +88,7 @@ each layer per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_no
 several streams; before each layer altup_norm, altup_router, altup_coefficients, altup_predict, laurel_down_proj,
 laurel_up_proj, laurel_norm, behind it altup_norm, altup_router, altup_coefficients, altup_correct, altup_add, at the
 end altup_sum), of a draft layer draft_norm and draft_proj; per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj),
-qk_norm, rope, kv_write (rope_kv_write), relative_bias, attention, decode_attention, attn_out_norm, out_proj,
+qkv_clip, qk_norm, rope, kv_write (rope_kv_write), relative_bias, attention, decode_attention, attn_out_norm, out_proj,
 attn_out_conv, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_cutoff, ffn_act,
 ffn_inner_norm, down_proj, ffn_out_conv, ffn_post_norm, ffn_residual; with gated norms norm_gate_proj,
 norm_gate_up_proj, norm_gate; with n-grams ngram_embedding, ngram_proj, ngram_gate, ngram_conv; for MLA qkv_a_proj

@@ -89,10 +89,13 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
         joined = [linear for name in projections for linear in by_kernel[name]]
         by_kernel |= dict(zip(projections, ([*joined], [], []), strict=True))
     rows.gemms(by_kernel["qkv_proj"], tokens, fused or attention.stored_fused)
+    heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
+    if attention.clipped:
+        projected = heads * width + attention.device_key_width(tensor)
+        rows.per_token("qkv_clip", projected, projected, projected)
     if attention.conv:
         kept = attention.device_key_width(tensor)
         add_convolution(rows, "ssm_conv", kept, attention.conv, attention.conv, 1, 1)
-    heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
     own = attention.own_keys
     if attention.qk_norm:
         full = attention.qk_norm == "full"

@@ -1,7 +1,7 @@
 """The blocks of a layer, attention and feed-forward: their weight matrices and what they cache."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Linear:
     replicable: bool = False
     copies: int = 1
     grouped: bool = False
+    for_images: bool = False  # only the tokens of images use it (ERNIE-4.5-VL)
 
     @property
     def parameters(self) -> int:
@@ -167,6 +168,9 @@ class Attention(Block):
     qk_norm: str = ""
     sinks: bool = False  # the softmax has a learned logit per head (gpt-oss)
     stored_fused: bool = False  # the checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3)
+    clipped: bool = False  # projected queries, keys and values are limited to a range (DBRX)
+    #: Keys and values are those of images: without any, the layer does not run. Two gates scale it (Mllama).
+    for_images: bool = False
     #: A sigmoid gate scales the output: ``value`` (one per value, projected with the queries, Qwen3.5), ``head`` (one
     #: per head, Step-3.5), or empty.
     gate: str = ""
@@ -208,7 +212,7 @@ class Attention(Block):
         return convolved + (self.indexer.state_bytes if self.indexer else 0)
 
     def device_cache_width(self, tensor: int) -> int:
-        return self.own_keys * self.device_key_width(tensor)
+        return (self.own_keys and not self.for_images) * self.device_key_width(tensor)
 
     def device_key_width(self, tensor: int) -> int:
         """Return the cached values per token that one of *tensor* devices reads, whichever layer cached them."""
@@ -235,7 +239,7 @@ class Attention(Block):
         all_heads = self.heads + self.kv_heads
         widths = {"": 0, "unweighted": 0, "head": 1 + self.own_keys, "heads": all_heads, "full": all_heads}
         index = self.indexer.vectors() if self.indexer else 0
-        others = (self.out_norm == "full") * self.heads * self.value_dim + self.sinks * self.heads
+        others = (self.out_norm == "full") * self.heads * self.value_dim + self.sinks * self.heads + 2 * self.for_images
         others += (
             self.gate_bias * self.heads + self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]
         )
@@ -289,6 +293,8 @@ class Experts(Block):
     inner_norms: bool = False  # the routed experts' input, and the output of each of them, is normalised (Muse Spark)
     #: Shared experts that the router scores, too, and whose output it scales; there is a scale for all (Inkling).
     scored: int = 0
+    #: One of as many experts again, among which another router chooses for the tokens of images (ERNIE-4.5-VL).
+    image_expert: FeedForward | None = None
 
     @property
     def choices(self) -> int:
@@ -309,6 +315,10 @@ class Experts(Block):
             yield Linear("latent_down_proj", "latent_down_proj", self.latent, hidden)
             yield Linear("latent_up_proj", "latent_up_proj", hidden, self.latent)
         yield from self.expert_linears(hidden)
+        if self.image_expert:
+            yield Linear("router", "image_router", scores, hidden, self.router_bias, for_images=True)
+            for linear in self.image_expert.linears(hidden, "expert_", self.experts):
+                yield replace(linear, part=f"image_{linear.part}", for_images=True)
 
     def vectors(self, hidden: int) -> int:
         # Gemma 4: a norm after the shared expert, before and after the routed ones, and scales of the router's input

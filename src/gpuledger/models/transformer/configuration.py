@@ -39,6 +39,8 @@ _NESTED = {
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "inkling_mm_model": "inkling_text",
+    "mllama": "mllama_text_model",
+    "molmo2": "molmo2_text",
     "muse_spark": "muse_spark_text",
     "minimax_m3_vl": "minimax_m3",
     "qwen4_exp": "qwen4_exp_text",
@@ -54,7 +56,9 @@ _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_te
         "granite_docling_text": "granite",
         "cosmos3_edge_text": "arcee",
         "emu3_text_model": "llama",
-        **dict.fromkeys(("phi4mm", "phi4_multimodal"), "phi3"),
+        **dict.fromkeys(("phi3_v", "phi4mm", "phi4_multimodal"), "phi3"),
+        **{"dots_ocr": "qwen2", "Keye": "qwen3", "KeyeVL1_5": "qwen3", "mimo_v2": "mimo_v2", "molmo": "molmo"},
+        "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
     },
 }
 #: MiniCPM-V and -o, by version (vLLM's minicpmv.py and minicpmo.py).
@@ -64,11 +68,15 @@ _TEXT |= {"minicpmv 4.0": "llama", "minicpmv 4.5": "qwen3"}
 _INNER, _THINKER = ("text_config", "llm_config", "language_config"), "thinker_config"
 #: What files of transformers leave out of a ``text_config`` where it is the architecture's default, as LLaVA's do.
 _LLAMA = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
-_LEFT_OUT = {"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}}
+_LEFT_OUT = {
+    **{"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}},
+    "qwen2": {**_LLAMA, "intermediate_size": 22016, "vocab_size": 151936},
+}
 #: Keys that describe the parts in front of the text model where its own keys are at the top.
 _OTHER_MODALITIES = re.compile(
     "(vision|image|img_|video|audio|speech_|embd_layer|mm_|projector|spatial_merge|multimodal"
-    "|query_num|slice_|drop_vision|batch_vision|batch_3d|use_image_id|init_(vision|audio|tts)|tts_|stream_input).*|version"
+    "|query_num|slice_|drop_vision|batch_vision|batch_3d|use_image_id|init_(vision|audio|tts)|tts_|stream_input"
+    "|processor_config|fast_(start|end)).*|version"
 )
 #: Number formats in the name of a checkpoint.
 _NAMED_FORMAT = re.compile(
@@ -140,6 +148,7 @@ def read_model(
     softcap = keys.number("final_logit_softcapping", None) is not None
     side_vocab = (keys.integer("vocab_size_per_layer_input", MAX_VOCAB, None) or 0) if layers[0].per_layer else 0
     holder = outer if outer.content.get("quantization_config") else keys
+    further = keys.integer(family.further, MAX_VOCAB, 0, low=0) if isinstance(family.further, str) else family.further
     precision, layers = read_precision(holder, outer, layers, hidden, kind, bool(inside))
     strange = ", ".join(sorted(unknown_keys(keys)))
     if treat_as is not None:
@@ -161,6 +170,7 @@ def read_model(
         vocab=vocab,
         layers=layers,
         tied=tied,
+        further=further,
         norm_bias=family.norm_bias,
         per_layer_vocab=side_vocab,
         positions=positions if family.positions else 0,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gpuledger.models.transformer import attention_by_layer_rules as by_layer
 from gpuledger.models.transformer import attention_rules as attention
 from gpuledger.models.transformer import feed_forward_rules as ffn
 from gpuledger.models.transformer import latent_rules as latent
@@ -68,16 +69,77 @@ _LLAMA_WITH_BIAS = ModelFamily(window.none, dense, qkv_bias="qkv_bias", out_bias
 GRANITE_SWA = dict(window=window.listed, attention=attention.granite_swa, sinks=True, scaled_embedding=True)
 
 DENSE = {
-    **dict.fromkeys(("llama", "helium"), ModelFamily(window.none, dense, mlp_bias="mlp_bias")),
+    **dict.fromkeys(
+        ("llama", "helium", "aquila", "xverse", "Yi"),
+        ModelFamily(window.none, dense, neutral=frozenset({"max_tokenizer_truncation"}), mlp_bias="mlp_bias"),
+    ),
+    # Llama 3.2 Vision.
+    "mllama_text_model": ModelFamily(
+        window.none, dense, {"num_key_value_heads": 8}, attention=attention.mllama, further=8
+    ),
+    "molmo": ModelFamily(
+        window.none, ffn.halved, qkv_bias="qkv_bias", out_bias=False, attention=attention.molmo, further=128
+    ),
+    "molmo2_text": ModelFamily(
+        window.none,
+        dense,
+        {"use_qk_norm": True, "additional_vocab_size": 128},
+        qkv_bias="attention_bias",
+        out_bias=False,
+        attention=attention.molmo,
+        further="additional_vocab_size",
+        renamed={"qkv_bias": "attention_bias"},
+    ),
+    "orion": ModelFamily(window.none, dense, norm_bias=True),
+    "baichuan": ModelFamily(window.none, dense, attention=attention.baichuan),
+    # Qwen, the first.
+    "qwen": ModelFamily(
+        window.none,
+        ffn.halved,
+        fixed={"no_bias": True},
+        neutral=frozenset(
+            {"attn_dropout_prob", "emb_dropout_prob", "bf16", "fp16", "fp32", "softmax_in_fp32", "onnx_safe"}
+            | {"use_cache_quantization", "use_cache_kernel", "use_flash_attn", "use_dynamic_ntk", "use_logn_attn"}
+            | {"rotary_emb_base", "seq_length"}
+        ),
+        qkv_bias=True,
+        out_bias=False,
+        attention=attention.packed,
+        renamed={"kv_channels": "head_dim", "rotary_pct": "partial_rotary_factor"},
+    ),
+    # ChatGLM 2 and 3, and GLM-4 as it was published first.
+    "chatglm": ModelFamily(
+        window.none,
+        dense,
+        {"partial_rotary_factor": 0.5},
+        {
+            **{"multi_query_attention": True, "rmsnorm": True, "post_layer_norm": True, "add_bias_linear": False},
+            **{"apply_residual_connection_post_layernorm": False, "pre_seq_len": None, "quantization_bit": 0},
+        },
+        neutral=frozenset(
+            {"apply_query_key_layer_scaling", "bias_dropout_fusion", "fp32_residual_connection", "layernorm_epsilon"}
+            | {"original_rope", "prefix_projection"}
+        ),
+        qkv_bias="add_qkv_bias",
+        out_bias=False,
+        stored_fused=True,
+        renamed={
+            **{"num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size", "kv_channels": "head_dim"},
+            **{"ffn_hidden_size": "intermediate_size", "multi_query_group_num": "num_key_value_heads"},
+            "seq_length": "max_position_embeddings",
+        },
+    ),
     # Its norms have no weights, which are counted all the same.
-    "olmo": ModelFamily(window.none, dense, fixed={"clip_qkv": None}),
+    "olmo": ModelFamily(window.none, dense),
     "nanochat": ModelFamily(window.none, dense, {"hidden_act": "relu2"}, qk_norm="unweighted", gated=False),
     "stablelm": ModelFamily(
         window.none,
         dense,
-        fixed={"qk_layernorm": False, "use_parallel_residual": False},
         qkv_bias="use_qkv_bias",
         out_bias=False,
+        attention=attention.stablelm,
+        parallel=1,
+        side_by_side="use_parallel_residual",
         norm_bias=True,
     ),
     # MiniCPM 1, 2 and 4.
@@ -86,7 +148,7 @@ DENSE = {
     ),
     **dict.fromkeys(("mistral", "ministral", "ministral3"), _MISTRAL),
     "seed_oss": ModelFamily(window.none, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
-    "qwen2": ModelFamily(**_QWEN, ffn=dense, qkv_bias=True, out_bias=False),
+    "qwen2": ModelFamily(**_QWEN, ffn=dense, fixed={"attention_bias": True}, qkv_bias=True, out_bias=False),
     # MiMo-7B: Qwen2 with multi-token prediction.
     "mimo": ModelFamily(**_QWEN, ffn=dense, fixed={"use_mrope": False}, qkv_bias="attention_bias", out_bias=False),
     "qwen3": _QWEN3,
@@ -187,13 +249,14 @@ DENSE = {
     "falcon": ModelFamily(
         window.none,
         ffn.dense_or_four_times,
-        {"multi_query": True, "hidden_act": "gelu"},
-        {"alibi": False, "parallel_attn": True},
+        {"multi_query": True, "hidden_act": "gelu", "parallel_attn": True},
+        neutral=frozenset({"ff_factor"}),
         mlp_bias="attention_bias",
         stored_fused=True,
         gated=False,
         attention=attention.falcon,
         parallel=1,
+        side_by_side="parallel_attn",
         norm_bias=True,
         tied=True,
         renamed=_FALCON_NAMES,
@@ -211,7 +274,10 @@ DENSE = {
         window.listed, dense, {"sliding_window": 4096}, attention=attention.compass, **_COHERE
     ),
     "granite": ModelFamily(window.none, dense, mlp_bias="mlp_bias", tied=True, scaled_embedding=True),
-    "internlm2": ModelFamily(window.none, dense, qkv_bias="bias", out_bias="bias"),
+    **dict.fromkeys(
+        ("internlm", "internlm2"),
+        ModelFamily(window.none, dense, neutral=frozenset({"rotary"}), qkv_bias="bias", out_bias="bias"),
+    ),
     "starcoder2": ModelFamily(
         window.everywhere,
         dense,
@@ -251,12 +317,12 @@ DENSE = {
     "gpt_neox": ModelFamily(
         window.none,
         dense,
-        {"attention_bias": True, "hidden_act": "gelu"},
-        {"use_parallel_residual": True},
+        {"attention_bias": True, "hidden_act": "gelu", "use_parallel_residual": True},
         mlp_bias=True,
         stored_fused=True,
         gated=False,
         parallel=2,
+        side_by_side="use_parallel_residual",
         norm_bias=True,
         renamed={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
     ),
@@ -318,7 +384,7 @@ DENSE = {
         post_norms=True,
         tied=True,
         scaled_embedding=True,
-        attention=attention.gemma3n,
+        attention=by_layer.gemma3n,
         residuals="alternating",
         per_layer="hidden_size_per_layer_input",
         renamed={"intermediate_size": "intermediate_sizes"},

@@ -20,8 +20,6 @@ NOT_MODELLED = {
         ("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text"),
         "convolutions whose weights are projected from the token, and attention to earlier layers",
     ),
-    "ernie4_5_vl_moe_text": "experts of their own for tokens of images",
-    "molmo2_text": "a second table for further tokens",
     "unlimited_ocr_text": "a window beside which all tokens of the prompt's reference stay in view",
     "zaya": "attention whose queries and keys are convolved, and routers of several layers",
     "jetmoe": "a mixture of attention heads",
@@ -30,7 +28,6 @@ NOT_MODELLED = {
     "rwkv": "a recurrence per channel",
     **dict.fromkeys(("recurrent_gemma", "xlstm"), "a gated recurrence"),
     "blt": "patches of bytes",
-    **dict.fromkeys(("mllama", "mllama_text_model"), "layers that attend to images alone"),
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
 }

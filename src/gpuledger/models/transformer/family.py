@@ -39,9 +39,11 @@ class ModelFamily:
     per_layer: str = ""  # the key with the width of embeddings that every layer adds; empty: none
     #: Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
     parallel: int = 0
+    side_by_side: str = ""  # the key that says whether they do; empty: always, if there are such norms
     positions: bool = False
     norm_bias: bool = False
     tied: bool = False
+    further: int | str = 0  # rows of the embedding that the LM head lacks, or the key that says how many
     scaled_embedding: bool = False
     embedding_norm: bool = False
     scaled_sums: bool = False
@@ -49,3 +51,4 @@ class ModelFamily:
     out_conv: str = ""  # the key with the span of convolutions behind every block; empty: none
     pairs: bool = False  # ``num_layers`` counts pairs of layers (LongCat-Flash)
     renamed: Mapping = field(default_factory=dict)  # the architecture's own key names, and the usual ones
+    neutral: frozenset[str] = frozenset()  # keys that change no kernel

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gpuledger.models.transformer.blocks import Experts, FeedForward
-from gpuledger.models.transformer.feed_forward_rules import deepseek, routed_experts, sparse_layers
+from gpuledger.models.transformer.expert_rules import deepseek, routed_experts, sparse_layers
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 
 

@@ -1,5 +1,6 @@
 """Architectures of which some layers keep a state or convolve instead of attending, by ``model_type``."""
 
+from gpuledger.models.transformer import expert_rules as moe
 from gpuledger.models.transformer import feed_forward_rules as ffn
 from gpuledger.models.transformer import recurrent_rules as recurrent
 from gpuledger.models.transformer import window_rules as window
@@ -13,23 +14,24 @@ _CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "t
 _MAMBA = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4}
 _BAMBA = {"num_key_value_heads": 8, "partial_rotary_factor": 0.5, **_MAMBA}
 
+_LING = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
 _PURE = {"fixed": {"use_bias": False}, "defaults": {"conv_kernel": 4}}
 
 HYBRID = {
     "qwen3_5_text": ModelFamily(window.none, dense, _QWEN35, qk_norm="head", attention=recurrent.with_delta),
     "qwen3_5_moe_text": ModelFamily(
-        window.none, ffn.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=recurrent.with_delta
+        window.none, moe.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=recurrent.with_delta
     ),
     "qwen3_next": ModelFamily(
         window.none,
-        ffn.sparse_steps(shared=True),
+        moe.sparse_steps(shared=True),
         {**_QWEN35, "partial_rotary_factor": 0.25},
         qk_norm="head",
         attention=recurrent.with_delta,
     ),
     "qwen4_exp_text": ModelFamily(
         window.none,
-        ffn.sparse_steps(shared=True),
+        moe.sparse_steps(shared=True),
         {**_QWEN35, "num_key_value_heads": 2, "head_dim": 256},
         qk_norm="head",
         attention=recurrent.qwen4_exp,
@@ -37,7 +39,7 @@ HYBRID = {
     ),
     "lara_mini": ModelFamily(
         window.none,
-        ffn.sparse_steps(shared=True, gate=False),
+        moe.sparse_steps(shared=True, gate=False),
         {"full_attention_interval": 4, "num_key_value_heads": 4, "head_dim": 128},
         qk_norm="head",
         attention=recurrent.lara,
@@ -54,7 +56,7 @@ HYBRID = {
     ),
     "kimi_linear": ModelFamily(
         window.none,
-        ffn.kimi_linear,
+        moe.kimi_linear,
         {"num_expert_group": 1},
         attention=recurrent.kimi_linear,
         residuals="blocks",
@@ -63,21 +65,32 @@ HYBRID = {
             "num_shared_experts": "n_shared_experts",
         },
     ),
-    # Ling 3.
+    # Ling and Ring 2.5 to 3.
     "bailing_hybrid": ModelFamily(
         window.none,
-        ffn.deepseek_with("moe_renormalize", "mtp_loss_scaling_factor", "score_function", "num_expert_group"),
-        {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 2},
+        moe.bailing,
+        {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 2, "moe_router_enable_expert_bias": True},
+        {"use_bias": False, "use_qkv_bias": False},
         attention=recurrent.bailing_hybrid,
         renamed={
-            **{"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok"},
-            **{"num_shared_experts": "n_shared_experts", "model_max_length": "max_position_embeddings"},
+            **_LING,
+            "num_experts_per_token": "num_experts_per_tok",
+            "model_max_length": "max_position_embeddings",
         },
+        neutral=frozenset({"moe_renormalize", "num_expert_group"}),
+    ),
+    # Ring-linear 2.
+    "bailing_moe_linear": ModelFamily(
+        window.none,
+        moe.bailing,
+        fixed={"use_bias": False, "use_qkv_bias": False},
+        attention=recurrent.ring_linear,
+        renamed=_LING,
     ),
     # GLM-5.3.
     "glm5_next_text": ModelFamily(
         window.none,
-        ffn.deepseek(router_bias=True),
+        moe.deepseek(router_bias=True),
         {"linear_num_heads": 64, "linear_head_dim": 128, "linear_conv_kernel_dim": 4},
         attention=recurrent.glm5_next,
         residuals="averaged",
@@ -94,14 +107,14 @@ HYBRID = {
         **_PURE,
         renamed={"num_heads": "mamba_num_heads", "head_dim": "mamba_head_dim", "state_size": "ssm_state_size"},
     ),
-    "granitemoehybrid": ModelFamily(window.none, ffn.granite, attention=recurrent.granite, scaled_embedding=True),
+    "granitemoehybrid": ModelFamily(window.none, moe.granite, attention=recurrent.granite, scaled_embedding=True),
     "bamba": ModelFamily(
         window.none, dense, _BAMBA, {"attention_bias": False, "mlp_bias": False}, attention=recurrent.bamba
     ),
     "lfm2": ModelFamily(window.none, ffn.dense_lfm2, renamed=_LFM2, **_CONVOLUTIONS),
     "lfm2_moe": ModelFamily(
         window.none,
-        ffn.lfm2_moe,
+        moe.lfm2_moe,
         renamed={
             **_LFM2,
             "num_experts": "n_routed_experts",
@@ -123,7 +136,7 @@ HYBRID = {
     ),
     "jamba": ModelFamily(
         window.none,
-        ffn.jamba,
+        moe.jamba,
         # Without the keys of its layers a file is none of this architecture.
         {"num_key_value_heads": 8},
         {"attention_bias": False},
@@ -134,7 +147,7 @@ HYBRID = {
         ("minimax", "minimax_text_01", "minimax_m1"),
         ModelFamily(
             window.none,
-            ffn.all_routed("num_local_experts"),
+            moe.all_routed("num_local_experts"),
             {"num_key_value_heads": 8},
             {"attention_bias": False},
             attention=recurrent.lightning,

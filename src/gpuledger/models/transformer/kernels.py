@@ -92,7 +92,7 @@ def kernels(
             _add_embedding(rows)
         for i, group in enumerate(model.layers):
             rows.count = sum(number in numbers for number in group.numbers)
-            if rows.count:
+            if rows.count and not group.idle:
                 rows.layers, rows.precision = i, model.precision_of(group, precision)
                 _add_layers(rows, group, numbers, last, load)
         rows.layers, rows.count, rows.precision = -1, 1, precision or model.precision

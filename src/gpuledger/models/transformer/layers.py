@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable
 
 from gpuledger.models.transformer.blocks import Attention, Block, Experts, FeedForward, Nothing
+from gpuledger.models.transformer.expert_rules import routed_experts
 from gpuledger.models.transformer.families import ACTIVATIONS
 from gpuledger.models.transformer.family import ModelFamily
-from gpuledger.models.transformer.feed_forward_rules import routed_experts
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.ngrams import read_ngrams
@@ -54,7 +54,9 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
 
 def _parallel_norms(keys: ConfigKeys, family: ModelFamily) -> int:
     """Return the norms of layers whose blocks run side by side; 0: they follow each other."""
-    if not family.parallel or not keys.flag("new_decoder_architecture"):
+    if not family.parallel or (family.side_by_side and not keys.flag(family.side_by_side)):
+        return 0
+    if not keys.flag("new_decoder_architecture"):
         return family.parallel
     return keys.integer("num_ln_in_parallel_attn", 2, 2)  # Falcon-40B: one for each block
 

@@ -69,6 +69,11 @@ class Layers:
         return len(self.numbers)
 
     @property
+    def idle(self) -> bool:
+        """Whether these layers do not run, as they attend to images alone, which are not read."""
+        return isinstance(self.attention, Attention) and self.attention.for_images
+
+    @property
     def norms(self) -> int:
         """Norms of the residual stream in one layer."""
         if self.parallel or isinstance(self.residuals, GatedStreams):
@@ -128,6 +133,7 @@ class Model:
     vocab: int  # rows of the embedding
     layers: tuple[Layers, ...]  # kinds of layers, in the order of their first occurrence
     tied: bool = False  # the LM head shares the embedding's weights
+    further: int = 0  # rows of the embedding beside those of `vocab`, which the LM head lacks (Molmo, Mllama)
     norm_bias: bool = False  # norms are LayerNorms with a bias; otherwise RMSNorms
     per_layer_vocab: int = 0  # rows of the embeddings that layers add, if not `vocab`; else 0
     positions: int = 0  # number of learned position embeddings; 0: none
@@ -205,7 +211,7 @@ class Model:
         sums = self.residuals.final_linears(self.hidden) if self.residuals else []
         if self.drafts:
             return (Linear("draft_proj", "draft_proj", self.hidden, 2 * self.hidden), *sums)
-        tables = [Linear("embedding", "embedding", self.vocab, self.hidden), *sums]
+        tables = [Linear("embedding", "embedding", self.vocab + self.further, self.hidden), *sums]
         if width := self.layers[0].per_layer * self.layer_count:
             tables.append(
                 Linear("per_layer_embedding", "per_layer_embedding", self.per_layer_vocab or self.vocab, width)
@@ -252,7 +258,7 @@ class Model:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters used per token: all but the unused experts and n-grams, with embeddings and LM head."""
+        """Parameters used per token of text: all but the unused experts and n-grams, with embeddings and LM head."""
         idle = sum(
             group.count * linear.parameters // linear.copies * (linear.copies - group.ffn.active)
             for group in self.layers
@@ -260,6 +266,13 @@ class Model:
             for linear in group.ffn.expert_linears(self.hidden)
         )
         idle += sum(group.ngrams.idle for group in self.layers if group.ngrams)
+        idle += sum(
+            group.count * linear.parameters
+            for group in self.layers
+            for linear in group.linears(self.hidden)
+            if linear.for_images or group.idle
+        )
+        idle += sum(group.count * self.vectors(group) for group in self.layers if group.idle)
         return self.parameters - idle
 
     def weight_bytes(self, precision: Precision | None = None) -> int:

@@ -68,6 +68,7 @@ def unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> In
 
 
 def check_fixed(keys: ConfigKeys, family: ModelFamily) -> None:
+    keys.known |= family.neutral
     for key, wanted in {**family.fixed, "is_encoder_decoder": False}.items():
         keys.fixed(key, wanted, "another kind of layer")
 

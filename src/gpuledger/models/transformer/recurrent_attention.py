@@ -65,6 +65,14 @@ def add_lightning(rows: KernelList, attention: LightningAttention, by_kernel: di
     matrix = width * attention.head_dim
     rows.gemms(by_kernel["qkv_proj"], tokens)
     rows.elementwise("ssm_act", tokens, 3 * width, tokens * (3 * width * value), tokens * (3 * width * full))
+    if attention.qk_norm:
+        moved, weight = tokens * (2 * width * full), rows.plain_bytes(2 * attention.head_dim)
+        heads = 2 * width // attention.head_dim
+        rows.elementwise("qk_norm", tokens * heads, attention.head_dim, moved, moved, weight=weight)
+    if attention.rotary_dim:
+        turned = 2 * width // attention.head_dim * attention.rotary_dim
+        read = tokens * ((turned + attention.rotary_dim) * full)
+        rows.elementwise("rope", tokens, turned, read, tokens * (turned * full))
     for decoding, own in split(rows).items():
         if not own.any():
             continue
@@ -82,7 +90,8 @@ def add_lightning(rows: KernelList, attention: LightningAttention, by_kernel: di
             macs=rows.product(new, 2 * matrix + products),
         )
     # The norm is over the heads of all devices: its sum of squares is one number of 32 bits per token.
-    rows.all_reduce(full // value)
+    if not attention.grouped_norm:
+        rows.all_reduce(full // value)
     moved = tokens * (width * full)
     rows.elementwise("ssm_norm", tokens, width, moved, moved, weight=rows.plain_bytes(width))
     rows.gemms(by_kernel["attn_gate_proj"], tokens)

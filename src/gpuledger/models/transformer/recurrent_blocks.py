@@ -69,12 +69,16 @@ class DeltaAttention(Block):
 class LightningAttention(Block):
     """Linear attention with a fixed decay per head (MiniMax-Text-01): a state of fixed size per request, no cache.
 
-    Queries, keys and values pass an activation; the output is normalised over all heads and gated per value.
+    Queries, keys and values become numbers of 32 bits, by an activation or as they are; the output is normalised and
+    gated per value.
     """
 
     heads: int
     head_dim: int
     state_bits: int = 16  # bits of a value of the state: that of the activations, as in vLLM
+    rotary_dim: int = 0  # width of the part of a head that RoPE rotates; 0 without RoPE
+    qk_norm: bool = False  # queries and keys are normalised per head (Ling 2.5)
+    grouped_norm: bool = False  # the output is normalised in groups of heads, which no two devices share (Ling 2.5)
 
     @property
     def state_bytes(self) -> int:
@@ -87,7 +91,7 @@ class LightningAttention(Block):
         yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.heads)
 
     def vectors(self, hidden: int) -> int:
-        return self.heads * self.head_dim  # the norm of the output
+        return self.heads * self.head_dim + 2 * self.qk_norm * self.head_dim  # norms of the output, of queries and keys
 
 
 @dataclass(frozen=True)

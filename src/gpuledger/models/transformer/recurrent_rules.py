@@ -119,12 +119,19 @@ def kimi_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Win
 
 
 def bailing_hybrid(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    """Kimi Delta Attention, and in the last layer of a group latent attention with a gate per head (Ling 3)."""
-    layers, group, types = len(windows), keys.integer("layer_group_size", MAX_LAYERS), keys.strings("layer_types")
-    expected = [("linear" if (i + 1) % group else "full") + "_attention" for i in range(layers)]
-    if types and types != expected:
-        raise keys.error("layer_types", f"differs from layer_group_size {group}", "correct one of them")
-    full = replace(latent_attention(keys, family), gate="head")
+    """Kimi Delta Attention, and in the last layer of a group latent attention with a gate per head (Ling 3).
+
+    Lightning attention, and latent attention without a gate, where the file names no convolution (Ling 2.5 and 2.6).
+    """
+    full = latent_attention(keys, family)
+    keys.known |= {"partial_rotary_factor", "rotary_dim"}  # that of latent attention has a key of its own
+    if not {"short_conv_kernel_size", "linear_conv_kernel_dim"} & keys.content.keys():
+        return _with_lightning(keys, full, len(windows))
+    linear = _linear_of_groups(keys, len(windows))
+    keys.fixed("no_kda_lora", True, "projections of low rank")
+    keys.fixed("gated_attention_proj_granularity_type", "head_wise", "another gate")
+    keys.known.add("use_qk_norm")  # of queries and keys of the delta rule, always
+    full = replace(full, gate="head")
     # transformers 5 writes the part of a head that is rotated as head_dim.
     dim = keys.integer("linear_head_dim", MAX_WIDTH, None) or keys.integer("head_dim", MAX_WIDTH)
     conv = keys.integer("short_conv_kernel_size", MAX_WIDTH)
@@ -132,7 +139,36 @@ def bailing_hybrid(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: 
     keys.fixed("linear_conv_kernel_dim", conv, "differs from short_conv_kernel_size")
     keys.known |= {"kda_safe_gate", "kda_lower_bound"}
     delta = DeltaAttention(full.heads, dim, full.heads, dim, conv, channel_decays=True)
-    return [delta if kind == "linear_attention" else full for kind in expected]
+    return [delta if one else full for one in linear]
+
+
+def _linear_of_groups(keys: ConfigKeys, layers: int) -> list[bool]:
+    """Return which layers have no full attention: all but the last of each group, and those behind whole groups."""
+    group, types = keys.integer("layer_group_size", MAX_LAYERS), keys.strings("layer_types")
+    linear = [(i + 1) % group != 0 and i < layers // group * group for i in range(layers)]
+    if types and types != [("linear" if one else "full") + "_attention" for one in linear]:
+        raise keys.error("layer_types", f"differs from layer_group_size {group}", "correct one of them")
+    return linear
+
+
+def _with_lightning(keys: ConfigKeys, full: Block, layers: int) -> list[Block]:
+    """Return lightning attention for all layers but the last of each group (Ling 2.5 and 2.6, Ring-linear)."""
+    heads, dim = keys.integer("num_attention_heads", MAX_HEADS), keys.integer("head_dim", MAX_WIDTH)
+    keys.fixed("linear_silu", False, "an activation besides")
+    keys.fixed("linear_rope", True, "no RoPE")
+    share = keys.number("partial_rotary_factor", 1.0) or 1.0
+    if not 0 <= share <= 1:
+        raise keys.error("partial_rotary_factor", f"{share:g} is not within 0 … 1", "correct it")
+    grouped = keys.integer("group_norm_size", MAX_HEADS, 1) > 1
+    norm = keys.flag("use_qk_norm")
+    linear = LightningAttention(heads, dim, rotary_dim=int(dim * share), qk_norm=norm, grouped_norm=grouped)
+    return [linear if one else full for one in _linear_of_groups(keys, layers)]
+
+
+def ring_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Lightning attention, and in the last layer of a group grouped-query attention (Ring-linear 2)."""
+    norm = "head" * keys.flag("use_qk_norm")
+    return _with_lightning(keys, replace(grouped_attention(keys, family, hidden), qk_norm=norm), len(windows))
 
 
 def glm5_next(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
