@@ -165,7 +165,7 @@ COUNTED = {
     # Two constants of each layer's activation are not counted.
     "Apertus-8B": (
         sizes("apertus", 4096, 32, 32, 8, 21504, 131072, hidden_act="xielu", qk_norm=True),
-        8053338112,
+        8053338176,
         131072,
     ),
     "Trinity-Nano": (TRINITY, 6120003328, 57344),

@@ -9,14 +9,13 @@ from gpuledger.models.transformer import read_model
 LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "v_head_dim": 128}
 GPT = {"n_positions": 2048, "n_inner": None, "activation_function": "gelu_new"}
 COUNTED = {
-    # Two more rows of positions are not counted.
     "opt-125m": (
         {
             **{"model_type": "opt", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
             **{"ffn_dim": 3072, "vocab_size": 50272, "max_position_embeddings": 2048, "word_embed_proj_dim": 768},
             **{"activation_function": "relu", "dropout": 0.1, "init_std": 0.02, "do_layer_norm_before": True},
         },
-        125239296 - 2 * 768,
+        125239296,
         36864,
     ),
     "gpt-j-6b": (
@@ -24,7 +23,7 @@ COUNTED = {
             **{"model_type": "gptj", "n_embd": 4096, "n_layer": 28, "n_head": 16, "vocab_size": 50400, **GPT},
             **{"rotary": True, "rotary_dim": 64, "tie_word_embeddings": False},
         },
-        6050882784 - 50400,
+        6050882784,
         458752,
     ),
     # One key/value head of 128 for all queries.
@@ -41,13 +40,12 @@ COUNTED = {
         1644515328,
         196608,
     ),
-    # 65 norms have no weights.
-    "OLMo-7B": (sizes("olmo", 4096, 32, 32, 32, 11008, 50304, clip_qkv=None), 6888095744 + 65 * 4096, 524288),
+    # Norms without weights.
+    "OLMo-7B": (sizes("olmo", 4096, 32, 32, 32, 11008, 50304, clip_qkv=None), 6888095744, 524288),
     "helium-1": (sizes("helium", 2560, 24, 20, 20, 7040, 48000, head_dim=128), 2172643840, 245760),
-    # 25 norms have no weights.
     "nanochat": (
         sizes("nanochat", 768, 12, 6, 6, 8192, 50304, hidden_act="relu2", final_logit_softcapping=15.0),
-        256573440 + 25 * 768,
+        256573440,
         36864,
     ),
     "GLM-OCR": (sizes("glm_ocr_text", 1024, 16, 16, 8, 4096, 59392), 373359616, 32768),

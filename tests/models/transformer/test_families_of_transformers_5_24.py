@@ -170,7 +170,7 @@ COUNTED = {
             **{"model_type": "codegen", "n_embd": 4096, "n_layer": 28, "n_head": 16, "vocab_size": 50400, **GPT},
             **{"rotary_dim": 64, "tie_word_embeddings": False},
         },
-        6050882784 - 50400,
+        6050882784,
         28 * 2 * 2 * 4096,
         0,
     ),

@@ -236,7 +236,7 @@ OTHERS |= {
     6_738_415_616 + 2 * 64 * 4096: LLAVA,  # llava-hf/llava-1.5-7b-hf: Llama-2-7B (hub) and 64 tokens more
     # hub: Qwen/Qwen2.5-VL-7B-Instruct has 8,292,166,656 with the vision tower and its projector (676,550,144).
     8_292_166_656 - 676_550_144: QWEN25_VL,
-    2_779_683_840 - 51_200: PHI2,  # hub: microsoft/phi-2, with a bias of its LM head
+    2_779_683_840: PHI2,  # hub: microsoft/phi-2
     7_173_923_840: STARCODER2,  # hub: bigcode/starcoder2-7b
     7_737_708_544: INTERNLM2,  # hub: internlm/internlm2-chat-7b
     29_943_393_920: GLM47_FLASH,  # gguf: zai-org/GLM-4.7-Flash

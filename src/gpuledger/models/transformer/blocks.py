@@ -257,9 +257,10 @@ class FeedForward(Block):
     sparse: bool = False  # gates below a cut-off, which follows from their mean and deviation, are 0 (Gemma 3n)
     norm: bool = False  # what the last matrix reads is normalised (BitNet)
     scaled: bool = False  # one learned number scales the output (Inkling)
+    shaped: bool = False  # two learned numbers shape the activation (Apertus)
 
     def vectors(self, hidden: int) -> int:
-        return self.norm * self.width + self.scaled
+        return self.norm * self.width + self.scaled + 2 * self.shaped
 
     def linears(self, hidden: int, prefix: str = "", copies: int = 1) -> Iterator[Linear]:
         kernel = prefix + ("gate_up_proj" if self.gated else "up_proj")

@@ -13,6 +13,7 @@ from typing import Any
 from gpuledger import files
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
+from gpuledger.models.transformer.attention_rules import chosen
 from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layers import read_layers
@@ -172,8 +173,10 @@ def read_model(
         tied=tied,
         further=further,
         norm_bias=family.norm_bias,
+        norm_weights=family.norm_weights,
+        head_bias=chosen(keys, family.head_bias),
         per_layer_vocab=side_vocab,
-        positions=positions if family.positions else 0,
+        positions=positions + family.more_positions if family.positions else 0,
         max_positions=positions,
         scaled_embedding=family.scaled_embedding,
         embedding_norm=family.embedding_norm,

@@ -129,9 +129,10 @@ DENSE = {
             "seq_length": "max_position_embeddings",
         },
     ),
-    # Its norms have no weights, which are counted all the same.
-    "olmo": ModelFamily(window.none, dense),
-    "nanochat": ModelFamily(window.none, dense, {"hidden_act": "relu2"}, qk_norm="unweighted", gated=False),
+    "olmo": ModelFamily(window.none, dense, norm_weights=False),
+    "nanochat": ModelFamily(
+        window.none, dense, {"hidden_act": "relu2"}, qk_norm="unweighted", gated=False, norm_weights=False
+    ),
     "stablelm": ModelFamily(
         window.none,
         dense,
@@ -192,7 +193,6 @@ DENSE = {
     ),
     # StarCoder: one key/value head for all queries.
     "gpt_bigcode": replace(_GPT2, attention=attention.falcon, defaults={"multi_query": True}),
-    # The bias of their LM head is not counted.
     **dict.fromkeys(
         ("gptj", "codegen"),
         ModelFamily(
@@ -203,6 +203,7 @@ DENSE = {
             gated=False,
             parallel=1,
             norm_bias=True,
+            head_bias=True,
             renamed=_GPT2_NAMES,
         ),
     ),
@@ -215,6 +216,7 @@ DENSE = {
         gated=False,
         attention=attention.opt,
         positions=True,
+        more_positions=2,
         norm_bias=True,
         tied=True,
         renamed={"ffn_dim": "intermediate_size", "activation_function": "hidden_act"},
@@ -288,7 +290,7 @@ DENSE = {
         norm_bias=True,
         tied=True,
     ),
-    # Phi-1 to Phi-2; the bias of the LM head is not counted.
+    # Phi-1 to Phi-2.
     "phi": ModelFamily(
         window.none,
         dense,
@@ -297,6 +299,7 @@ DENSE = {
         **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), True),
         gated=False,
         norm_bias=True,
+        head_bias=True,
         parallel=1,
     ),
     "smollm3": ModelFamily(window.none, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),

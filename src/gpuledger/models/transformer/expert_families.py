@@ -122,8 +122,9 @@ WITH_EXPERTS = {
     "deepseek_v4": _DEEPSEEK_V4,
     "deepseek_ref": _DEEPSEEK_V4,
     "dots1": ModelFamily(window.of_last, moe.deepseek(router_bias=True), qk_norm="head"),
-    # The bias of its LM head is not counted.
-    "phimoe": ModelFamily(window.everywhere, moe.all_routed("num_local_experts"), norm_bias=True),
+    "phimoe": ModelFamily(
+        window.everywhere, moe.all_routed("num_local_experts"), norm_bias=True, head_bias="lm_head_bias"
+    ),
     **dict.fromkeys(("olmoe", "flex_olmo"), ModelFamily(window.none, moe.all_routed("num_experts"), qk_norm="full")),
     "mistral4": ModelFamily(**_MLA, ffn=moe.deepseek(router_bias=False), attention=latent.latent),
     "solar_open": ModelFamily(

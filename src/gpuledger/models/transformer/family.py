@@ -41,7 +41,10 @@ class ModelFamily:
     parallel: int = 0
     side_by_side: str = ""  # the key that says whether they do; empty: always, if there are such norms
     positions: bool = False
+    more_positions: int = 0  # rows of the table of positions beyond the longest context
     norm_bias: bool = False
+    norm_weights: bool = True
+    head_bias: bool | str = False  # whether the LM head has a bias, or the key that says so
     tied: bool = False
     further: int | str = 0  # rows of the embedding that the LM head lacks, or the key that says how many
     scaled_embedding: bool = False

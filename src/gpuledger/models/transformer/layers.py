@@ -33,11 +33,12 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
         count = keys.integer("num_hidden_layers", MAX_LAYERS)
     windows = family.window(keys, count)
     attentions = family.attention(keys, family, hidden, windows)
-    keys.choice("hidden_activation" if keys.content.get("hidden_activation") else "hidden_act", ACTIVATIONS, "silu")
+    name = "hidden_activation" if keys.content.get("hidden_activation") else "hidden_act"
+    activation = keys.choice(name, ACTIVATIONS, "silu")
     keys.known |= {"hidden_act", "hidden_activation"}
     width = keys.integer("intermediate_size", MAX_WIDTH, None)
     mlp_bias = keys.flag(family.mlp_bias) if isinstance(family.mlp_bias, str) else family.mlp_bias
-    block = FeedForward(width or 1, family.gated, mlp_bias, family.stored_fused)
+    block = FeedForward(width or 1, family.gated, mlp_bias, family.stored_fused, shaped=activation == "xielu")
     ffns = family.ffn(keys, count, block)
     if width is None and block in ffns:
         raise keys.error("intermediate_size", "it is missing", "use a model's complete config.json")

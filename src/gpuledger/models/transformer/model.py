@@ -135,6 +135,8 @@ class Model:
     tied: bool = False  # the LM head shares the embedding's weights
     further: int = 0  # rows of the embedding beside those of `vocab`, which the LM head lacks (Molmo, Mllama)
     norm_bias: bool = False  # norms are LayerNorms with a bias; otherwise RMSNorms
+    norm_weights: bool = True  # norms have weights (not in OLMo 1 and nanochat)
+    head_bias: bool = False  # the LM head has a bias (GPT-J, Phi-2)
     per_layer_vocab: int = 0  # rows of the embeddings that layers add, if not `vocab`; else 0
     positions: int = 0  # number of learned position embeddings; 0: none
     max_positions: int | None = None  # the longest context that the model supports
@@ -185,7 +187,7 @@ class Model:
     @property
     def norm_parameters(self) -> int:
         """Parameters of one norm of the residual stream."""
-        return self.hidden * (2 if self.norm_bias else 1)
+        return self.hidden * (self.norm_weights + self.norm_bias)
 
     def vectors(self, group: Layers) -> int:
         """Return the parameters of one layer of *group* outside matrices."""
@@ -200,7 +202,7 @@ class Model:
 
     @property
     def lm_head(self) -> Linear:
-        return Linear("lm_head", "lm_head", self.vocab, self.hidden, split="columns", units=self.vocab)
+        return Linear("lm_head", "lm_head", self.vocab, self.hidden, self.head_bias, "columns", self.vocab)
 
     @property
     def embeddings(self) -> tuple[Linear, ...]:

@@ -52,7 +52,7 @@ def unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> In
             if len(strange) > _STRANGE or any(_KINDS.search(key) for key in strange):
                 continue
             alike = SequenceMatcher(None, str(kind), name).ratio()
-            more = {"norm_bias": family.norm_bias, "embedding_norm": family.embedding_norm}
+            more = {name: getattr(family, name) for name in ("norm_bias", "norm_weights", "embedding_norm")}
             model = Model(name, file, hidden, vocab, layers, tied, **more)
             found.append((len(strange), -alike if alike >= 0.6 else 0, len(found), name, strange, model.parameters))
     problem = f"unknown architecture {shown(kind)}"
