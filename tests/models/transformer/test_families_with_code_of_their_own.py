@@ -98,6 +98,9 @@ ERNIE_VL = {
     **{"vision_config": {"depth": 32}, "im_patch_id": 100295, "moe_use_hard_gate": True, "freq_allocation": 20},
 }
 
+EIGHT = {"num_bits": 8, "type": "float", "strategy": "channel"}
+FP8 = {"group_0": {"targets": ["Linear"], "weights": EIGHT, "input_activations": {"num_bits": 8, "type": "float"}}}
+
 
 def lightning(hidden, heads):
     """Queries, keys, values, gate and output; norms of the output, of queries and of keys."""
@@ -344,3 +347,38 @@ def test_training_with_images_or_clipping_is_refused(config, content):
     content.pop("z_loss_weight", None)
     with refused("attention and feed-forward layers only"):
         TrainingRun(read_model(config(content)), find_gpu("h100-sxm"), 2048, 1)
+
+
+def test_the_checkpoint_of_mimo_leaves_out_projections_alone(config):
+    """As its index says, but for routers, which are in 32 bits there."""
+    ignored = [*(f"model.layers.{i}.self_attn.o_proj" for i in range(70)), "model.decoder.self_attn.o_proj"]
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128], "ignored_layers": ignored}
+    model = read_model(config(MIMO | {"quantization_config": blocks}))
+    halves = 2 * (2 * 152576 * 6144 + 70 * 16384 * 6144 + 69 * 384 * (6144 + 1) + 60 * 128 + 141 * 6144)
+    blocks = 70 * 212 * 48 + 3 * 128 * 48 + 69 * 384 * 3 * 16 * 48
+    assert model.weight_bytes() == halves + blocks * (128 * 128 + 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "values"),
+    [
+        (CHATGLM, "transformer.encoder.layers.3.self_attention.query_key_value", (4096 + 512) * 4096),
+        (CHATGLM, "transformer.encoder.layers.3.mlp.dense_h_to_4h", 2 * 13696 * 4096),
+        (QWEN, "transformer.h.3.mlp.w1", 11008 * 4096),
+        (DBRX, "transformer.blocks.3.norm_attn_norm.attn.Wqkv", 64 * 128 * 6144),
+        (DBRX, "transformer.blocks.3.ffn.experts.mlp.v1", 16 * 10752 * 6144),
+        (COUNTED["Baichuan2-7B"][0], "model.layers.3.self_attn.W_pack", 3 * 4096**2),
+        (RING, "model.layers.3.attention.query_key_value", 3 * 8192**2),
+        (RING, "model.layers.7.attention.q_b_proj", 64 * 192 * 1536),
+        (RING_LINEAR, "model.layers.3.attention.g_proj", 2048**2),
+        (MLLAMA, "model.language_model.layers.3.cross_attn.q_proj", 4096**2),
+        # Of text, and of images.
+        (ERNIE_VL, "re:.*layers.3.mlp.experts.*", 64 * 3 * 2560 * (1536 + 512)),
+    ],
+)
+def test_names_of_modules_are_those_of_checkpoints(config, content, names, values):
+    def size(*ignored):
+        settings = {"quant_method": "compressed-tensors", "config_groups": FP8, "ignore": ["lm_head", *ignored]}
+        return read_model(config(content | {"quantization_config": settings})).weight_bytes()
+
+    assert size(names) - size() == values

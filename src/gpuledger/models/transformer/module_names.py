@@ -127,7 +127,24 @@ _CHANGES = {
     "kimi_linear": f"linear_attn=self_attn @=block_sparse_moe {_EXPERTS_W}",
     "axk2": "q_b_proj=q_gate_proj",
     "aria_text": "@.gate=@.router",
-    "bailing_hybrid": "linear_attn.a_proj=self_attn.f_proj linear_attn=self_attn",
+    "bailing_hybrid": (
+        "linear_attn.a_proj=self_attn.f_proj linear_attn=self_attn qkv_proj=query_key_value output_gate=g_proj "
+        "out_proj=dense o_proj=o_proj|dense self_attn=self_attn|attention"
+    ),
+    "bailing_moe_linear": (
+        "self_attn=attention ([qkv]|qkv)_proj=query_key_value output_gate=g_proj out_proj=dense o_proj=dense"
+    ),
+    "mimo_v2": "q_proj=q_proj|qkv_proj k_proj=k_proj|qkv_proj v_proj=v_proj|qkv_proj",
+    "baichuan": "[qkv]_proj=W_pack",
+    "qwen": ("self_attn.[qkv]_proj=attn.c_attn self_attn.o_proj=attn.c_proj gate_proj=w2 up_proj=w1 down_proj=c_proj"),
+    "chatglm": (
+        "self_attn=self_attention [qkv]_proj=query_key_value o_proj=dense gate_up_proj=dense_h_to_4h "
+        "down_proj=dense_4h_to_h"
+    ),
+    "dbrx": (
+        "self_attn=norm_attn_norm.attn [qkv]_proj=Wqkv o_proj=out_proj @.gate=ffn.router.layer "
+        "@.experts.#=ffn.experts.mlp gate_proj=w1 up_proj=v1 down_proj=w2"
+    ),
     "glm5_next_text": (
         "linear_attn.f_a_proj=self_attn.forget_gate.f_a_proj linear_attn.f_b_proj=self_attn.forget_gate.f_b_proj "
         "linear_attn=self_attn"
@@ -186,6 +203,9 @@ _LAYERS = {
         "gpt_neo": ("transformer.h.",),
         "mpt": ("transformer.blocks.",),
         "codegen": ("transformer.h.",),
+        "qwen": ("transformer.h.",),
+        "dbrx": ("transformer.blocks.",),
+        "chatglm": ("transformer.encoder.layers.",),
     },
     **dict.fromkeys(("mamba", "falcon_mamba", "mamba2"), ("backbone.layers.",)),
 }
@@ -250,16 +270,18 @@ def _named(group: Layers) -> Iterator[tuple[Linear, str]]:
     for part in group.attention.parts:
         for linear in part.linears(1):
             within, own = _ATTENTION[type(part)]
+            within = "cross_attn" if group.idle else within
             names = own.get(f"{linear.kernel}.{linear.part}") or own.get(linear.part, linear.part)
             yield linear, " ".join(f"{within}.{name}" for name in names.split())
     ffn = group.ffn
     for linear in ffn.linears(1):
-        prefix = next((prefix for prefix in ("shared_", "expert_") if linear.part.startswith(prefix)), "")
-        if linear.part in _OTHERS:
-            yield linear, _OTHERS[linear.part]
+        part = linear.part.removeprefix("image_")  # experts for images are called as those for text
+        prefix = next((prefix for prefix in ("shared_", "expert_") if part.startswith(prefix)), "")
+        if part in _OTHERS:
+            yield linear, _OTHERS[part]
             continue
         block = {"shared_": ffn.shared, "expert_": ffn.expert}[prefix] if isinstance(ffn, Experts) else ffn
-        name = linear.part.removeprefix(prefix)
+        name = part.removeprefix(prefix)
         if isinstance(block, FeedForward) and block.stored_fused and block.gated and name != "down_proj":
             name = "gate_up_proj"
         yield linear, {"": "mlp.", "shared_": "@.shared_experts.", "expert_": "@.experts.#."}[prefix] + name

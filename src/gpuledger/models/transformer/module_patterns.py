@@ -25,12 +25,12 @@ _MOST_TRIALS = 3_000_000
 #: Long repetitions in a pattern; fewer if it is compared with the name of every expert in every layer.
 _MOST_REPETITIONS, _MOST_WITH_NUMBERS = 3, 2
 #: What stands before a layer in a name, its number or a star, and what follows.
-_LAYER = re.compile(r"((?:.*?[.*])?)(?:layers|h)\.(\d{1,6}\*?|\*)((?:\..*)?)")
+_LAYER = re.compile(r"((?:.*?[.*])?)(?:layers|blocks|h)\.(\d{1,6}\*?|\*)((?:\..*)?)")
 #: What is not quantised anyway, or is none of the text model's layers.
 _ELSEWHERE = re.compile(
     r"lm_head|output_layer|embed|wte|norm|router|gate\b|vision|visual|multi_modal|mm_|patch_|rotary_emb|correction_bias"
     r"|mtp|audio|talker|2wav|indexers_proj|conv1d|A_log|dt_bias|sinks|(^|\.)(head|nextn|projector|connector"
-    r"|merger|modality_projection|mlp1)"
+    r"|merger|modality_projection|mlp1)|^model\.decoder\.self_attn"
 )
 #: An expression in which digits stand only for the number of the layer, which ``layers.`` precedes in every name.
 _OF_LAYERS = re.compile(r"[^\d{]*layers\\?\.[\d()|\[\]:?*+\\d-]+?\\?\.[^\d{]*")
