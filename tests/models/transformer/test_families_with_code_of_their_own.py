@@ -98,6 +98,12 @@ ERNIE_VL = {
     **{"vision_config": {"depth": 32}, "im_patch_id": 100295, "moe_use_hard_gate": True, "freq_allocation": 20},
 }
 
+GROK2 = {
+    **sizes("git", 8192, 64, 64, 8, 32768, 131072, head_dim=128, moe_intermediate_size=16384, residual_moe=True),
+    **{"num_local_experts": 8, "num_experts_per_tok": 2, "embedding_multiplier_scale": 90.5, "scaling_factor": 16.0},
+    **{"final_logit_softcapping": 50, "attn_logit_softcapping": 30.0, "router_logit_softcapping": 30.0},
+    **{"sliding_window_size": -1, "global_attn_every_n": 1, "attn_temperature_len": 1024, "beta_fast": 8},
+}
 EIGHT = {"num_bits": 8, "type": "float", "strategy": "channel"}
 FP8 = {"group_0": {"targets": ["Linear"], "weights": EIGHT, "input_activations": {"num_bits": 8, "type": "float"}}}
 
@@ -234,6 +240,13 @@ COUNTED = {
         + (3 * 2048 * 5120 + 41 * 2048 + 2 * 157184 * 2048),
         4 * 2 * 2 * 4 * 128,
     ),
+    # 270 billion; four norms, and a dense block beside the experts.
+    "grok-2": (
+        GROK2,
+        64 * (2 * 8192**2 + 2 * 8192 * 1024 + 8 * (8192 + 3 * 8192 * 16384) + 3 * 8192 * 32768 + 4 * 8192)
+        + (2 * 131072 * 8192 + 8192),
+        64 * 2 * 2 * 8 * 128,
+    ),
     # Eight layers attend to images alone, and eight rows of the embedding are theirs.
     "Llama-3.2-11B-Vision": (MLLAMA, 9775192080, 32 * 2 * 2 * 8 * 128),
     "Molmo2-8B": (MOLMO2, 8191259648, 36 * 2 * 2 * 8 * 128),
@@ -334,6 +347,8 @@ def test_lightning_attention_with_rotation_and_norms(config):
         (MOLMO | {"embedding_size": 152192}, "embedding_size: 152192: differs from vocab_size"),
         (ERNIE_VL | {"moe_num_experts": [64, 32]}, "as many experts for images as for text"),
         (ERNIE_VL | {"moe_intermediate_size": [1, 2, 3]}, "neither a number nor two, for text and for images"),
+        (GROK2 | {"residual_moe": False}, "residual_moe: false: another kind of layer"),
+        ({"model_type": "git", "hidden_size": 768}, "unknown architecture 'git'"),
         (MIMO | {"hybrid_block_size": 6}, "hybrid_block_size: 6: another kind of layer"),
     ],
 )

@@ -197,6 +197,8 @@ def _text_part(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[s
     kind = content.get("model_type")
     if kind in ("minicpmv", "minicpmo"):
         kind = f"{kind} {content.get('version')}"
+    if kind == "git" and content.get("num_local_experts"):  # Grok 2; the name is that of a model of captions, too
+        kind = "grok"
     if isinstance(content.get(_THINKER), Mapping):
         said = {key: content[key] for key in ("transformers_version", "quantization_config") if key in content}
         content = {**content[_THINKER], **said}

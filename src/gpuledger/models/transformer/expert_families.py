@@ -232,6 +232,18 @@ WITH_EXPERTS = {
         attention=attention.beam,
         renamed={"num_local_experts": "num_experts"},
     ),
+    "grok": ModelFamily(
+        window.none,
+        moe.grok,
+        {"hidden_act": "gelu"},
+        {"residual_moe": True, "sliding_window_size": -1, "global_attn_every_n": 1},
+        post_norms=True,
+        scaled_embedding=True,
+        neutral=frozenset(
+            {"embedding_multiplier_scale", "output_multiplier_scale", "router_logit_softcapping", "scaling_factor"}
+            | {"attn_temperature_len", "extrapolation_factor", "attn_factor", "beta_fast", "beta_slow"}
+        ),
+    ),
     "dbrx": ModelFamily(
         window.none,
         moe.dbrx,

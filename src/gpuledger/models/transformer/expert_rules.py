@@ -156,6 +156,11 @@ def bailing(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
     return deepseek(router_bias=keys.flag("moe_router_enable_expert_bias"))(keys, layers, block)
 
 
+def grok(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer has routed experts, whose sum with a dense block is scaled (Grok 2)."""
+    return [routed_experts(keys, "num_local_experts", "moe_intermediate_size", shared=block)] * layers
+
+
 _DBRX = {"moe_num_experts": "num_experts", "moe_top_k": "num_experts_per_tok", "ffn_hidden_size": "intermediate_size"}
 
 

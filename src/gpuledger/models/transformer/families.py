@@ -26,10 +26,29 @@ NOT_MODELLED = {
     "diffllama": "attention that is the difference of two",
     "persimmon": "a LayerNorm with a bias of every query and key",
     "rwkv": "a recurrence per channel",
+    **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), "inputs mixed with those of the token before, and a recurrence"),
     **dict.fromkeys(("recurrent_gemma", "xlstm"), "a gated recurrence"),
     "blt": "patches of bytes",
     "zamba": "Mamba-1, and a block that several layers share",
     "zamba2": "a block that several layers share, with adapters of their own",
+    "arctic": "experts that read the input of attention, beside a dense block behind it",
+    "phi3small": "attention to blocks of keys",
+    "solar": "sums with what much earlier layers read",
+    **dict.fromkeys(("ouro", "iquestloopcoder", "hrm_text"), "layers that a token passes several times"),
+    **dict.fromkeys(
+        (
+            *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert"),
+            *("mpnet", "nomic_bert", "roberta", "xlm-roberta"),
+        ),
+        "an encoder, which writes no text",
+    ),
+    **dict.fromkeys(
+        (
+            *("bart", "led", "longt5", "m2m_100", "marian", "mbart", "moonshine", "mt5", "pegasus", "t5"),
+            *("t5gemma", "t5gemma2", "umt5", "whisper"),
+        ),
+        "a decoder that attends to an encoder",
+    ),
 }
 ACTIVATIONS = frozenset(
     {"silu", "swish", "relu", "relu2", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu"}
