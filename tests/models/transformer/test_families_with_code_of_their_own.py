@@ -5,6 +5,7 @@ from hostile_values import check_hostile_values
 from own_cases import refused
 from transformer_counts import check_counts, check_products, sizes
 
+from gpuledger.errors import InputWarning
 from gpuledger.models.training import TrainingRun
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
@@ -397,3 +398,18 @@ def test_names_of_modules_are_those_of_checkpoints(config, content, names, value
         return read_model(config(content | {"quantization_config": settings})).weight_bytes()
 
     assert size(names) - size() == values
+
+
+def test_first_models_for_images_have_the_keys_of_their_text_part_at_the_top(config):
+    """GLM-4V and Qwen-VL."""
+    for content, more in ((CHATGLM, {"vision_config": {"hidden_size": 1792}}), (QWEN, {"visual": {"width": 1664}})):
+        with_images = read_model(config(content | more | {"boi_token_id": 151339}))
+        assert with_images.layers == read_model(config(content)).layers
+
+
+def test_a_selection_that_engines_leave_out_is_told(config):
+    content = sizes("minicpm", 4096, 32, 32, 2, 16384, 73448, sparse_config={"block_size": 64, "topk": 64})
+    with pytest.warns(InputWarning, match="sparse_config: a selection of blocks of keys; left out, as vLLM does"):
+        model = read_model(config(content))
+    del content["sparse_config"]
+    assert model.layers == read_model(config(content)).layers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuledger.errors import warn
 from gpuledger.models.transformer.blocks import Attention, Block
 from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 
@@ -177,6 +178,13 @@ def stablelm(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Window
     """Heads may be normalised, each with weights of its own (StableLM 2 12B)."""
     norm = "heads" * keys.flag("qk_layernorm")
     return [replace(one, qk_norm=norm) for one in grouped(keys, family, hidden, windows)]
+
+
+def minicpm(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """MiniCPM 4.1 may select blocks of keys, of which engines make no use."""
+    if keys.mapping("sparse_config"):
+        warn(keys.file, "key sparse_config", "a selection of blocks of keys", "left out, as vLLM does")
+    return grouped(keys, family, hidden, windows)
 
 
 def falcon(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

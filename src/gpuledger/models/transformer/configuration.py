@@ -59,6 +59,7 @@ _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_te
         "emu3_text_model": "llama",
         **dict.fromkeys(("phi3_v", "phi4mm", "phi4_multimodal"), "phi3"),
         **{"dots_ocr": "qwen2", "Keye": "qwen3", "KeyeVL1_5": "qwen3", "mimo_v2": "mimo_v2", "molmo": "molmo"},
+        **{"chatglm": "chatglm", "qwen": "qwen"},
         "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
     },
 }
@@ -75,7 +76,7 @@ _LEFT_OUT = {
 }
 #: Keys that describe the parts in front of the text model where its own keys are at the top.
 _OTHER_MODALITIES = re.compile(
-    "(vision|image|img_|video|audio|speech_|embd_layer|mm_|projector|spatial_merge|multimodal"
+    "(vision|visual|image|img_|video|audio|speech_|embd_layer|mm_|projector|spatial_merge|multimodal"
     "|query_num|slice_|drop_vision|batch_vision|batch_3d|use_image_id|init_(vision|audio|tts)|tts_|stream_input"
     "|processor_config|fast_(start|end)).*|version"
 )

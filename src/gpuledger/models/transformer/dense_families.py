@@ -145,7 +145,7 @@ DENSE = {
     ),
     # MiniCPM 1, 2 and 4.
     "minicpm": ModelFamily(
-        window.none, dense, fixed={"num_experts": 0, "sparse_config": None}, tied=True, scaled_embedding=True
+        window.none, dense, fixed={"num_experts": 0}, attention=attention.minicpm, tied=True, scaled_embedding=True
     ),
     **dict.fromkeys(("mistral", "ministral", "ministral3"), _MISTRAL),
     "seed_oss": ModelFamily(window.none, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
