@@ -3,7 +3,7 @@
 import pytest
 from hostile_values import check_hostile_values
 from own_cases import refused
-from transformer_counts import check_counts, check_products, sizes
+from transformer_counts import check_counts, check_products, multiplied_per_token, sizes
 
 from gpuledger.errors import InputWarning
 from gpuledger.models.training import TrainingRun
@@ -104,6 +104,16 @@ GROK2 = {
     **{"num_local_experts": 8, "num_experts_per_tok": 2, "embedding_multiplier_scale": 90.5, "scaling_factor": 16.0},
     **{"final_logit_softcapping": 50, "attn_logit_softcapping": 30.0, "router_logit_softcapping": 30.0},
     **{"sliding_window_size": -1, "global_attn_every_n": 1, "attn_temperature_len": 1024, "beta_fast": 8},
+}
+#: Zamba2 7B: two blocks that 13 layers share.
+HYBRID = [6, *range(11, 78, 6)]
+ZAMBA2 = {
+    **sizes("zamba2", 3584, 81, 32, 32, 14336, 32000, adapter_rank=128, num_mem_blocks=2, use_mem_rope=True),
+    **{"attention_head_dim": 224, "attention_hidden_size": 7168, "kv_channels": 112, "num_query_groups": 32},
+    **{"mamba_d_conv": 4, "mamba_d_state": 64, "mamba_expand": 2, "mamba_headdim": 64, "mamba_ngroups": 2},
+    **{"n_mamba_heads": 112, "use_conv_bias": True, "add_bias_linear": False, "ffn_hidden_size": 14336},
+    **{"hybrid_layer_ids": HYBRID, "layers_block_type": ["hybrid" if i in HYBRID else "mamba" for i in range(81)]},
+    **{"use_shared_attention_adapter": False, "chunk_size": 256, "tie_word_embeddings": True, "hidden_act": "gelu"},
 }
 EIGHT = {"num_bits": 8, "type": "float", "strategy": "channel"}
 FP8 = {"group_0": {"targets": ["Linear"], "weights": EIGHT, "input_activations": {"num_bits": 8, "type": "float"}}}
@@ -348,6 +358,9 @@ def test_lightning_attention_with_rotation_and_norms(config):
         (MOLMO | {"embedding_size": 152192}, "embedding_size: 152192: differs from vocab_size"),
         (ERNIE_VL | {"moe_num_experts": [64, 32]}, "as many experts for images as for text"),
         (ERNIE_VL | {"moe_intermediate_size": [1, 2, 3]}, "neither a number nor two, for text and for images"),
+        (ZAMBA2 | {"layers_block_type": ["mamba"] * 80}, "not mamba or hybrid for each of 81 layers"),
+        (ZAMBA2 | {"hybrid_layer_ids": [6]}, ": differs from layers_block_type"),
+        (ZAMBA2 | {"n_mamba_heads": 111}, "111 heads of 64 in 2 groups are not 7168 wide"),
         (GROK2 | {"residual_moe": False}, "residual_moe: false: another kind of layer"),
         ({"model_type": "git", "hidden_size": 768}, "unknown architecture 'git'"),
         (MIMO | {"hybrid_block_size": 6}, "hybrid_block_size: 6: another kind of layer"),
@@ -387,6 +400,7 @@ def test_the_checkpoint_of_mimo_leaves_out_projections_alone(config):
         (RING, "model.layers.3.attention.query_key_value", 3 * 8192**2),
         (RING, "model.layers.7.attention.q_b_proj", 64 * 192 * 1536),
         (RING_LINEAR, "model.layers.3.attention.g_proj", 2048**2),
+        (ZAMBA2, "model.layers.6.shared_transformer.self_attn.q_proj", 7168**2),
         (MLLAMA, "model.language_model.layers.3.cross_attn.q_proj", 4096**2),
         # Of text, and of images.
         (ERNIE_VL, "re:.*layers.3.mlp.experts.*", 64 * 3 * 2560 * (1536 + 512)),
@@ -413,3 +427,35 @@ def test_a_selection_that_engines_leave_out_is_told(config):
         model = read_model(config(content))
     del content["sparse_config"]
     assert model.layers == read_model(config(content)).layers
+
+
+def test_any_value_of_the_keys_of_shared_blocks_is_read_or_refused(config):
+    check_hostile_values(config, ZAMBA2, share=2)
+
+
+def test_layers_that_share_a_block(config):
+    """Parameters as transformers counts them, Zamba2's of 7 and 1.2 billion, whose attention has adapters, too."""
+    model = read_model(config(ZAMBA2))
+    check_counts(model, 7356749648, 13 * 2 * 2 * 7168)
+    assert model.weight_bytes() == 2 * model.parameters
+    assert model.state_bytes == 81 * (112 * 64 * 64 * 2 + 3 * 2 * (7168 + 2 * 2 * 64))
+    small = {"hidden_size": 2048, "attention_hidden_size": 4096, "attention_head_dim": 128, "intermediate_size": 8192}
+    small |= {"num_hidden_layers": 38, "mamba_d_state": 128, "mamba_ngroups": 1, "n_mamba_heads": 64}
+    small |= {"num_mem_blocks": 1, "use_shared_attention_adapter": True, "hybrid_layer_ids": list(range(5, 38, 6))}
+    small |= {"layers_block_type": ["hybrid" if i % 6 == 5 else "linear_attention" for i in range(38)]}
+    adapted = read_model(config(ZAMBA2 | small))
+    check_counts(adapted, 1215064704, 6 * 2 * 2 * 4096)
+    for one, head in ((model, 32000 * 3584), (adapted, 32000 * 2048)):
+        for parallel in (Parallel(), Parallel(tensor=2)):
+            frame = kernels(one, prefill(11, 3), parallel)
+            gemms = frame[frame["kind"].isin(["gemm"])]
+            done = (gemms["count"] * gemms["macs"]).sum()
+            assert done == pytest.approx((33 * multiplied_per_token(one) + 3 * head) / parallel.tensor, rel=0.05)
+            assert parallel.tensor > 1 or done == 33 * multiplied_per_token(one) + 3 * head
+    # Attention reads the token beside its embedding; a block's output is summed twice, Mamba's once.
+    sums = kernels(model, decode(100), Parallel(tensor=2)).set_index("kernel").loc["all_reduce"]
+    assert sums["count"].sum() == 1 + 81 + 2 * 13
+    frame = kernels(model, decode(100)).set_index("kernel")
+    assert set(frame.loc["qkv_proj", "k"]) == {7168} and frame.loc["decode_attention", "count"].sum() == 13
+    with refused("layers of several stages share a block"):
+        kernels(model, decode(100), Parallel(pipeline=2))

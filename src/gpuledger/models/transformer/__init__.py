@@ -101,13 +101,15 @@ delta_rule (decode_delta_rule), delta_norm, or ssm_in_proj, ssm_scale, ssm_conv 
 (decode_ssm_scan), ssm_norm, or (lightning attention, a scan with fixed decays) qkv_proj, ssm_act, ssm_scan
 (decode_ssm_scan), ssm_norm, attn_gate_proj, attn_gate, or (Mamba-1) ssm_in_proj, ssm_conv, ssm_x_proj, ssm_norm,
 ssm_step_proj, ssm_scan, or (LFM2) ssm_in_proj, attn_gate, ssm_conv, attn_gate; of attention beside Mamba-2 the kernels
-of both, branch_add; attn_gate_proj, attn_gate; in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of
-hyper-connections; with a gate per value hyper_norm, hyper_proj, hyper_act, hyper_up_proj, hyper_sum, hyper_add), or
-residual_sum beside them (snapshots of the stream); with experts router_norm, latent_down_proj, router, router_topk,
-shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm, expert_norm,
-expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, zero_experts, latent_norm,
-expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
-reduce_scatter, all_to_all, send. Unfused attention is attention_scores, softmax, attention_values
+of both, branch_add; of a block that layers share block_concat, block_norm, adapter_qkv_proj, adapter_qkv_proj_up,
+adapter_add, block_out_proj, adapter_gate_up_proj, adapter_gate_up_proj_up; attn_gate_proj, attn_gate; in place of
+residual adds hyper_proj, hyper_sum, hyper_add (streams of hyper-connections; with a gate per value hyper_norm,
+hyper_proj, hyper_act, hyper_up_proj, hyper_sum, hyper_add), or residual_sum beside them (snapshots of the stream); with
+experts router_norm, latent_down_proj, router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj,
+shared_gate, shared_scale, shared_norm, expert_norm, expert_permute, expert_gate_up_proj (…), expert_act,
+expert_down_proj, expert_combine, zero_experts, latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm,
+lm_head, logit_softcap; all_reduce, all_gather, reduce_scatter, all_to_all, send. Unfused attention is attention_scores,
+softmax, attention_values
 (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, the preparation of images

@@ -13,6 +13,7 @@ from gpuledger.models.transformer.attention_rows import (
     split,
 )
 from gpuledger.models.transformer.blocks import Attention
+from gpuledger.models.transformer.feed_forward import add_dense
 from gpuledger.models.transformer.latent_attention import add_compressed, add_latent
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
@@ -35,6 +36,7 @@ from gpuledger.models.transformer.recurrent_blocks import (
     StateSpace,
 )
 from gpuledger.models.transformer.rows import KernelList
+from gpuledger.models.transformer.shared_blocks import SharedBlock
 from gpuledger.models.transformer.workloads import Workload
 
 
@@ -131,6 +133,33 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
         add_gate(rows, heads * attention.value_dim, heads * (attention.value_dim if attention.gate == "value" else 1))
 
 
+def _shared(rows: KernelList, block: SharedBlock, by_kernel: dict[str, list]) -> None:
+    """Add a block whose weights other layers use, too, up to the projection of its output."""
+    hidden, tensor = rows.model.hidden, rows.parallel.tensor
+    rows.per_token("block_concat", 2 * hidden, 2 * hidden, 2 * hidden)
+    rows.norm("block_norm", 2 * hidden, "qkv_proj")
+    _adapters(rows, by_kernel, "qkv_proj", block.attention.heads // tensor * block.attention.head_dim)
+    _heads(rows, block.attention, by_kernel)
+    rows.gemms(by_kernel["block_out_proj"], rows.work.tokens)
+    rows.all_reduce(hidden)
+    rows.norm("ffn_norm", hidden, "gate_up_proj")
+    _adapters(rows, by_kernel, "gate_up_proj", 2 * block.ffn.width // tensor)
+    add_dense(rows, block.ffn, "")
+
+
+def _adapters(rows: KernelList, by_kernel: dict[str, list], kernel: str, width: int) -> None:
+    """Add the adapters of a GEMM, each of which is added to *width* of its outputs."""
+    for down, up in _pairs(by_kernel.get(f"adapter_{kernel}", []), by_kernel.get(f"adapter_{kernel}_up", [])):
+        rows.gemms([down], rows.work.tokens)
+        rows.gemms(up, rows.work.tokens)
+        rows.per_token("adapter_add", width, 2 * width, width)
+
+
+def _pairs(downs: list, ups: list) -> list[tuple]:
+    """Return each adapter's first matrix, and those behind it: one each, or all behind the only one."""
+    return [(downs[0], ups)] if len(downs) == 1 else [(down, [up]) for down, up in zip(downs, ups, strict=True)]
+
+
 _KERNELS = {
     Attention: _heads,
     LatentAttention: add_latent,
@@ -140,6 +169,7 @@ _KERNELS = {
     StateSpace: add_state_space,
     SelectiveScan: add_selective_scan,
     ShortConvolution: add_short_convolution,
+    SharedBlock: _shared,
 }
 _FIRST = {
     **dict.fromkeys((Attention, AttentionBesideMamba, LightningAttention), "qkv_proj"),

@@ -29,13 +29,16 @@ class Linear:
     copies: int = 1
     grouped: bool = False
     for_images: bool = False  # only the tokens of images use it (ERNIE-4.5-VL)
+    reused: bool = False  # it is the matrix of an earlier layer, and is stored with that one (Zamba2)
 
     @property
     def parameters(self) -> int:
-        return self.copies * (self.outputs * self.inputs + self.bias * self.outputs)
+        return 0 if self.reused else self.copies * (self.outputs * self.inputs + self.bias * self.outputs)
 
     def stored_bytes(self, precision: Precision) -> int:
         """Return the bytes of all copies, with scales and biases."""
+        if self.reused:
+            return 0
         bias = self.bias * self.outputs * BITS[precision.plain] // 8
         stored = precision.format_of(self.kernel, self.part)
         return stored.copies_bytes(self.outputs, self.inputs, self.copies) + self.copies * bias

@@ -30,7 +30,6 @@ NOT_MODELLED = {
     **dict.fromkeys(("recurrent_gemma", "xlstm"), "a gated recurrence"),
     "blt": "patches of bytes",
     "zamba": "Mamba-1, and a block that several layers share",
-    "zamba2": "a block that several layers share, with adapters of their own",
     "arctic": "experts that read the input of attention, beside a dense block behind it",
     "phi3small": "attention to blocks of keys",
     "solar": "sums with what much earlier layers read",

@@ -14,7 +14,7 @@ def add_feed_forward(rows: KernelList, group: Layers, load: Load) -> None:
     if isinstance(group.ffn, Experts):
         _experts(rows, group.ffn, load)
     else:
-        _dense(rows, group.ffn, "")
+        add_dense(rows, group.ffn, "")
 
 
 def first_kernel(ffn: FeedForward | Experts) -> str:
@@ -23,7 +23,8 @@ def first_kernel(ffn: FeedForward | Experts) -> str:
     return prefix + ("gate_up_proj" if block.gated else "up_proj")
 
 
-def _dense(rows: KernelList, block: FeedForward, prefix: str) -> None:
+def add_dense(rows: KernelList, block: FeedForward, prefix: str) -> None:
+    """Add a feed-forward block without experts, whose kernels have *prefix* before their names."""
     tokens = rows.work.tokens
     *up, down = block.linears(rows.model.hidden, prefix)
     rows.gemms(up, tokens, "gate_up" in rows.fused or block.stored_fused)
@@ -51,7 +52,7 @@ def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     scores = router.outputs
     rows.elementwise("router_topk", tokens, scores, tokens * (scores * value), tokens * (ffn.choices * 8))
     if ffn.shared:
-        _dense(rows, ffn.shared, "shared_")
+        add_dense(rows, ffn.shared, "shared_")
     if ffn.shared_gate:
         rows.gemms([linear for linear in others if linear.kernel == "shared_gate"], tokens)
         rows.per_token("shared_scale", hidden, hidden + 1, hidden)

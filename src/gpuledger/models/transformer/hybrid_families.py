@@ -3,6 +3,7 @@
 from gpuledger.models.transformer import expert_rules as moe
 from gpuledger.models.transformer import feed_forward_rules as ffn
 from gpuledger.models.transformer import recurrent_rules as recurrent
+from gpuledger.models.transformer import shared_rules as shared
 from gpuledger.models.transformer import window_rules as window
 from gpuledger.models.transformer.dense_families import LATENT
 from gpuledger.models.transformer.family import ModelFamily
@@ -106,6 +107,14 @@ HYBRID = {
         attention=recurrent.mamba2,
         **_PURE,
         renamed={"num_heads": "mamba_num_heads", "head_dim": "mamba_head_dim", "state_size": "ssm_state_size"},
+    ),
+    "zamba2": ModelFamily(
+        window.none,
+        ffn.nothing,
+        {"hidden_act": "gelu", "mamba_ngroups": 1},
+        {"add_bias_linear": False},
+        attention=shared.zamba2,
+        tied=True,
     ),
     "granitemoehybrid": ModelFamily(window.none, moe.granite, attention=recurrent.granite, scaled_embedding=True),
     "bamba": ModelFamily(

@@ -16,6 +16,7 @@ from gpuledger.models.transformer.recurrent_blocks import (
     ShortConvolution,
     StateSpace,
 )
+from gpuledger.models.transformer.shared_blocks import SharedBlock
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,14 @@ _ATTENTION = {
         },
     ),
     LightningAttention: ("self_attn", {"attn_gate_proj": "output_gate"}),
+    SharedBlock: (
+        "shared_transformer",
+        {
+            **{f"{part}_proj": f"self_attn.{part}_proj" for part in "qkv"},
+            **{"out_proj": "self_attn.o_proj", "down_proj": "feed_forward.down_proj"},
+            **dict.fromkeys(("gate_proj", "up_proj"), "feed_forward.gate_up_proj"),
+        },
+    ),
     StateSpace: (
         "mamba",
         {**dict.fromkeys(("gate", "values", "input", "output", "step"), "in_proj"), "ssm_out_proj": "out_proj"},

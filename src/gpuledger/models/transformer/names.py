@@ -37,6 +37,8 @@ KERNELS = (
         *("ssm_in_proj", "ssm_x_proj", "ssm_step_proj", "ssm_scale", "ssm_act", "ssm_conv"),
         *("decode_ssm_conv", "ssm_scan", "decode_ssm_scan", "ssm_norm"),
     ),
+    *("block_concat", "block_norm", "adapter_qkv_proj", "adapter_qkv_proj_up", "adapter_gate_up_proj"),
+    *("adapter_gate_up_proj_up", "adapter_add", "block_out_proj"),
     *("qkv_clip", "qk_norm", "rope", "kv_write", "rope_kv_write", "relative_bias"),
     *(*_attention(""), *_attention("decode_")),
     *("sparse_attention", "decode_sparse_attention", "value_absorb"),
@@ -84,6 +86,7 @@ UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_he
 WEIGHTS = UNCONVERTED | {
     *("qkv_proj", "out_proj", "qkv_a_proj", "q_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"),
     *("index_q_proj", "index_k_proj", "delta_in_proj", "ssm_in_proj", "latent_down_proj", "latent_up_proj"),
+    *("adapter_qkv_proj", "adapter_qkv_proj_up", "adapter_gate_up_proj", "adapter_gate_up_proj_up", "block_out_proj"),
     *("attn_gate_proj", "out_a_proj", "per_layer_model_proj", "per_layer_gate_proj", "per_layer_proj"),
     *(prefix + name for prefix in ("", "shared_", "expert_") for name in ("gate_up_proj", "up_proj", "down_proj")),
 }

@@ -10,6 +10,7 @@ from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward,
 from gpuledger.models.transformer.latent_blocks import CompressedAttention
 from gpuledger.models.transformer.model import Model
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
+from gpuledger.models.transformer.shared_blocks import SharedBlock
 
 MAX_DEVICES = 2**16
 
@@ -109,6 +110,9 @@ class Parallel:
             ffn = group.ffn
             shared = []
             for attention in group.attention.parts:
+                if self.pipeline > 1 and isinstance(attention, SharedBlock):
+                    problem = "layers of several stages share a block"
+                    raise InputError(model.name, "parallel.pipeline", problem, "use one stage")
                 if not isinstance(attention, Nothing):
                     named = {StateSpace: "heads of the state space", ShortConvolution: "channels of the convolution"}
                     named[SelectiveScan] = "channels of the scan"

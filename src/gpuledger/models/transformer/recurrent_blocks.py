@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuledger.models.transformer.blocks import Attention, Block, Linear
+from gpuledger.models.transformer.shared_blocks import SharedBlock
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,12 @@ class SelectiveScan(Block):
 
 @dataclass(frozen=True)
 class AttentionBesideMamba(Block):
-    """Attention and Mamba-2 that read the same input, and whose outputs are added (Falcon-H1)."""
+    """Attention and Mamba-2 that read the same input, and whose outputs are added (Falcon-H1).
 
-    attention: Attention
+    Or a shared block, whose output is added to the input of Mamba-2, which takes the same kernels (Zamba2).
+    """
+
+    attention: Attention | SharedBlock
     mamba: StateSpace
 
     @property

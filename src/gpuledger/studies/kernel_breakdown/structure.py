@@ -18,6 +18,7 @@ from gpuledger.models.transformer.recurrent_blocks import (
     ShortConvolution,
     StateSpace,
 )
+from gpuledger.models.transformer.shared_blocks import SharedBlock
 
 
 def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
@@ -121,6 +122,9 @@ def _describe(block: object) -> str:
             f"lightning attention: {block.heads} heads of {block.head_dim}, "
             f"{block.state_bytes:,} bytes of state per request"
         )
+    if isinstance(block, SharedBlock):
+        words = "" if block.own else " of an earlier layer"
+        return f"a block{words}: {_describe(block.attention)}; {_describe(block.ffn)}; adapters of rank {block.rank}"
     if isinstance(block, AttentionBesideMamba):
         return " beside ".join(_describe(part) for part in block.parts)
     if isinstance(block, StateSpace):
