@@ -136,8 +136,8 @@ def routed(hidden, experts, width):
 
 #: Files as published, the parameters, and the bytes of the cache that a token adds. From the cards and indices of
 #: checkpoints: ChatGLM3-6B, GLM-4-9B, Qwen-7B, Baichuan2, DeepSeekMoE 16B, DBRX, Phi-3.5-vision, Yi-6B. From
-#: transformers on its meta device: StableLM 2 12B, Falcon, Llama 3.2 Vision, Molmo 2, ERNIE-4.5-VL. From the shapes in
-#: its checkpoint: MiMo-V2.5-Pro.
+#: transformers on its meta device: StableLM 2 12B, Falcon, Persimmon, BioGPT, Llama 3.2 Vision, Molmo 2, ERNIE-4.5-VL.
+#: From the shapes in its checkpoint: MiMo-V2.5-Pro.
 COUNTED = {
     "chatglm3-6b": (CHATGLM, 6243584000, 28 * 2 * 2 * 2 * 128),
     "glm-4-9b": (
@@ -251,6 +251,21 @@ COUNTED = {
         + (3 * 2048 * 5120 + 41 * 2048 + 2 * 157184 * 2048),
         4 * 2 * 2 * 4 * 128,
     ),
+    # A LayerNorm of each head, with a bias.
+    "persimmon-8b": (
+        sizes("persimmon", 4096, 36, 64, 64, 16384, 262144, hidden_act="relu2", qk_layernorm=True),
+        9397175296,
+        36 * 2 * 2 * 4096,
+    ),
+    "biogpt": (
+        {
+            **{"model_type": "biogpt", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
+            **{"intermediate_size": 4096, "vocab_size": 42384, "max_position_embeddings": 1024, "hidden_act": "gelu"},
+            **{"scale_embedding": True, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+        },
+        346763264,
+        24 * 2 * 2 * 1024,
+    ),
     # 270 billion; four norms, and a dense block beside the experts.
     "grok-2": (
         GROK2,
@@ -349,6 +364,7 @@ def test_lightning_attention_with_rotation_and_norms(config):
         (QWEN | {"intermediate_size": 22017}, "intermediate_size: 22017 is not even"),
         (DBRX | {"attn_config": {"kv_n_heads": 7}}, "kv_n_heads: 48 query heads are not a multiple of 7"),
         (DBRX | {"attn_config": {"kv_n_heads": 8, "window": 9}}, "attn_config.window: an unknown key"),
+        (DBRX | {"ffn_config": DBRX["ffn_config"] | {"hidden_size": 2048}}, "hidden_size: 2048: differs from d_model"),
         (DBRX | {"ffn_config": DBRX["ffn_config"] | {"parts": 2}}, "ffn_config.parts: an unknown key"),
         (DBRX | {"ffn_config": DBRX["ffn_config"] | {"ffn_act_fn": {"name": "gelu"}}}, "another activation; only"),
         (RING | {"linear_silu": True}, "linear_silu: true: an activation besides"),

@@ -107,7 +107,7 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
             rows.all_gather(tokens, (attention.heads + attention.kv_heads) * width)
         m, n = (tokens, turned) if full else (tokens * vectors, width)
         weights = {"full": turned, "heads": turned, "head": (1 + own) * width}
-        weight = rows.plain_bytes(weights.get(attention.qk_norm, 0))
+        weight = rows.plain_bytes(weights.get(attention.qk_norm, 0) * (1 + attention.qk_norm_bias))
         rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
     cached = attention.device_cache_width(tensor)
     keys_turned = own * kv_heads

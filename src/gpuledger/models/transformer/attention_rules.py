@@ -174,6 +174,12 @@ def molmo(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) 
     return [replace(one, qk_norm=norm) for one in grouped(keys, family, hidden, windows)]
 
 
+def persimmon(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Heads have a LayerNorm with a bias (Persimmon)."""
+    norm = keys.flag("qk_layernorm", True)
+    return [replace(one, qk_norm="head" * norm, qk_norm_bias=norm) for one in grouped(keys, family, hidden, windows)]
+
+
 def stablelm(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Heads may be normalised, each with weights of its own (StableLM 2 12B)."""
     norm = "heads" * keys.flag("qk_layernorm")

@@ -169,6 +169,7 @@ class Attention(Block):
     #: ``head`` (normalised per head), ``heads`` (so, each with weights of its own), ``unweighted`` (so, without
     #: weights), ``full`` (over all heads together), or empty.
     qk_norm: str = ""
+    qk_norm_bias: bool = False  # its norms are LayerNorms with a bias (Persimmon)
     sinks: bool = False  # the softmax has a learned logit per head (gpt-oss)
     stored_fused: bool = False  # the checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3)
     clipped: bool = False  # projected queries, keys and values are limited to a range (DBRX)
@@ -246,7 +247,7 @@ class Attention(Block):
         others += (
             self.gate_bias * self.heads + self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]
         )
-        return widths[self.qk_norm] * self.head_dim + index + others
+        return widths[self.qk_norm] * (1 + self.qk_norm_bias) * self.head_dim + index + others
 
 
 @dataclass(frozen=True)

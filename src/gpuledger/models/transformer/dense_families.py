@@ -1,7 +1,5 @@
 """Architectures in which every layer attends and has one dense feed-forward block, by ``model_type``."""
 
-from dataclasses import replace
-
 from gpuledger.models.transformer import attention_by_layer_rules as by_layer
 from gpuledger.models.transformer import attention_rules as attention
 from gpuledger.models.transformer import feed_forward_rules as ffn
@@ -10,14 +8,6 @@ from gpuledger.models.transformer import window_rules as window
 from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.feed_forward_rules import dense
 
-_GPT2_NAMES = {
-    "n_embd": "hidden_size",
-    "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads",
-    "n_positions": "max_position_embeddings",
-    "n_inner": "intermediate_size",
-    "activation_function": "hidden_act",
-}
 _GEMMA3 = {
     **{"vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26},
     **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
@@ -29,20 +19,6 @@ LATENT = {
     "q_lora_rank": 1536,
 }
 NO_BIAS = {"attention_bias": False, "mlp_bias": False, "lm_head_bias": False}
-_GPT2 = ModelFamily(
-    window.none,
-    ffn.dense_or_four_times,
-    fixed={"add_cross_attention": False},
-    qkv_bias=True,
-    out_bias=True,
-    mlp_bias=True,
-    stored_fused=True,
-    gated=False,
-    positions=True,
-    norm_bias=True,
-    tied=True,
-    renamed=_GPT2_NAMES,
-)
 _MISTRAL = ModelFamily(
     window.everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, NO_BIAS, False, False
 )
@@ -59,11 +35,6 @@ _QWEN = {
 }
 _QWEN3 = ModelFamily(**_QWEN, ffn=dense, qk_norm="head")
 GEMMA = {"tied": True, "scaled_embedding": True}
-_FALCON_NAMES = {
-    **{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"},
-    **{"num_kv_heads": "num_key_value_heads", "n_head_kv": "num_key_value_heads", "bias": "attention_bias"},
-    **{"ffn_hidden_size": "intermediate_size", "activation": "hidden_act"},
-}
 _COHERE = {"tied": True, "parallel": 1}
 _LLAMA_WITH_BIAS = ModelFamily(window.none, dense, qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias")
 GRANITE_SWA = dict(window=window.listed, attention=attention.granite_swa, sinks=True, scaled_embedding=True)
@@ -91,44 +62,6 @@ DENSE = {
         renamed={"qkv_bias": "attention_bias"},
     ),
     "orion": ModelFamily(window.none, dense, norm_bias=True),
-    "baichuan": ModelFamily(window.none, dense, attention=attention.baichuan),
-    # Qwen, the first.
-    "qwen": ModelFamily(
-        window.none,
-        ffn.halved,
-        fixed={"no_bias": True},
-        neutral=frozenset(
-            {"attn_dropout_prob", "emb_dropout_prob", "bf16", "fp16", "fp32", "softmax_in_fp32", "onnx_safe"}
-            | {"use_cache_quantization", "use_cache_kernel", "use_flash_attn", "use_dynamic_ntk", "use_logn_attn"}
-            | {"rotary_emb_base", "seq_length"}
-        ),
-        qkv_bias=True,
-        out_bias=False,
-        attention=attention.packed,
-        renamed={"kv_channels": "head_dim", "rotary_pct": "partial_rotary_factor"},
-    ),
-    # ChatGLM 2 and 3, and GLM-4 as it was published first.
-    "chatglm": ModelFamily(
-        window.none,
-        dense,
-        {"partial_rotary_factor": 0.5},
-        {
-            **{"multi_query_attention": True, "rmsnorm": True, "post_layer_norm": True, "add_bias_linear": False},
-            **{"apply_residual_connection_post_layernorm": False, "pre_seq_len": None, "quantization_bit": 0},
-        },
-        neutral=frozenset(
-            {"apply_query_key_layer_scaling", "bias_dropout_fusion", "fp32_residual_connection", "layernorm_epsilon"}
-            | {"original_rope", "prefix_projection"}
-        ),
-        qkv_bias="add_qkv_bias",
-        out_bias=False,
-        stored_fused=True,
-        renamed={
-            **{"num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size", "kv_channels": "head_dim"},
-            **{"ffn_hidden_size": "intermediate_size", "multi_query_group_num": "num_key_value_heads"},
-            "seq_length": "max_position_embeddings",
-        },
-    ),
     "olmo": ModelFamily(window.none, dense, norm_weights=False),
     "nanochat": ModelFamily(
         window.none, dense, {"hidden_act": "relu2"}, qk_norm="unweighted", gated=False, norm_weights=False
@@ -154,72 +87,8 @@ DENSE = {
     "mimo": ModelFamily(**_QWEN, ffn=dense, fixed={"use_mrope": False}, qkv_bias="attention_bias", out_bias=False),
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
-    "gpt2": _GPT2,
-    "gpt-sw3": _GPT2,
-    "gpt_neo": replace(
-        _GPT2,
-        window=window.of_gpt_neo,
-        qkv_bias=False,
-        stored_fused=False,
-        attention=attention.biased_by_distance,
-        renamed={**_GPT2_NAMES, "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"},
-    ),
-    "bloom": ModelFamily(
-        window.none,
-        ffn.dense_or_four_times,
-        {"hidden_act": "gelu"},
-        {"apply_residual_connection_post_layernorm": False},
-        **{"qkv_bias": True, "out_bias": True, "mlp_bias": True, "stored_fused": True, "gated": False},
-        **{"norm_bias": True, "tied": True, "embedding_norm": True},
-        attention=attention.biased_by_distance,
-        renamed={**_GPT2_NAMES, "n_embed": "hidden_size"},
-    ),
-    "mpt": ModelFamily(
-        window.none,
-        ffn.mpt,
-        {"hidden_act": "gelu"},
-        {"no_bias": True},
-        stored_fused=True,
-        gated=False,
-        tied=True,
-        attention=attention.mpt,
-        renamed={
-            **{"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
-            "max_seq_len": "max_position_embeddings",
-        },
-    ),
     "bitnet": ModelFamily(
         window.none, ffn.bitnet, {"hidden_act": "relu2"}, {"attention_bias": False}, attention=attention.bitnet
-    ),
-    # StarCoder: one key/value head for all queries.
-    "gpt_bigcode": replace(_GPT2, attention=attention.falcon, defaults={"multi_query": True}),
-    **dict.fromkeys(
-        ("gptj", "codegen"),
-        ModelFamily(
-            window.none,
-            ffn.dense_or_four_times,
-            fixed={"rotary": True},
-            mlp_bias=True,
-            gated=False,
-            parallel=1,
-            norm_bias=True,
-            head_bias=True,
-            renamed=_GPT2_NAMES,
-        ),
-    ),
-    "opt": ModelFamily(
-        window.none,
-        dense,
-        {"enable_bias": True, "hidden_act": "relu"},
-        {"do_layer_norm_before": True, "_remove_final_layer_norm": False, "layer_norm_elementwise_affine": True},
-        **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "enable_bias"),
-        gated=False,
-        attention=attention.opt,
-        positions=True,
-        more_positions=2,
-        norm_bias=True,
-        tied=True,
-        renamed={"ffn_dim": "intermediate_size", "activation_function": "hidden_act"},
     ),
     "gemma": ModelFamily(
         window.none, dense, {"num_key_value_heads": 16, "head_dim": 256}, **GEMMA, attention=attention.gemma
@@ -248,21 +117,6 @@ DENSE = {
     "olmo3": ModelFamily(
         window.but_every_nth, dense, {"sliding_window": 4096, "sliding_window_pattern": 4}, qk_norm="full"
     ),
-    "falcon": ModelFamily(
-        window.none,
-        ffn.dense_or_four_times,
-        {"multi_query": True, "hidden_act": "gelu", "parallel_attn": True},
-        neutral=frozenset({"ff_factor"}),
-        mlp_bias="attention_bias",
-        stored_fused=True,
-        gated=False,
-        attention=attention.falcon,
-        parallel=1,
-        side_by_side="parallel_attn",
-        norm_bias=True,
-        tied=True,
-        renamed=_FALCON_NAMES,
-    ),
     "cohere": ModelFamily(window.none, dense, attention=attention.cohere, **_COHERE),
     # Command-A: only layers with a window have RoPE.
     "cohere2": ModelFamily(
@@ -290,18 +144,6 @@ DENSE = {
         norm_bias=True,
         tied=True,
     ),
-    # Phi-1 to Phi-2.
-    "phi": ModelFamily(
-        window.none,
-        dense,
-        {"hidden_act": "gelu_new"},
-        {"qk_layernorm": False},
-        **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), True),
-        gated=False,
-        norm_bias=True,
-        head_bias=True,
-        parallel=1,
-    ),
     "smollm3": ModelFamily(window.none, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),
     "cwm": ModelFamily(window.everywhere, dense, mlp_bias="mlp_bias"),
     "arcee": ModelFamily(window.none, dense, {"hidden_act": "relu2"}, mlp_bias="mlp_bias", gated=False),
@@ -316,19 +158,6 @@ DENSE = {
     # Its norms follow the blocks, which takes the same kernels; with windows, only those layers have RoPE.
     "exaone4": ModelFamily(window.of_exaone, dense, qk_norm="head", attention=attention.rope_with_window),
     "ernie4_5": ModelFamily(window.none, dense, **ERNIE),
-    # Pythia.
-    "gpt_neox": ModelFamily(
-        window.none,
-        dense,
-        {"attention_bias": True, "hidden_act": "gelu", "use_parallel_residual": True},
-        mlp_bias=True,
-        stored_fused=True,
-        gated=False,
-        parallel=2,
-        side_by_side="use_parallel_residual",
-        norm_bias=True,
-        renamed={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
-    ),
     "iquestcoder": ModelFamily(
         window.none,
         dense,

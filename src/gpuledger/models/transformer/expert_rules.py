@@ -168,6 +168,7 @@ def dbrx(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward 
     """Every layer has experts, whose sizes are in an object of their own (DBRX)."""
     settings = ConfigKeys(keys.mapping("ffn_config"), keys.file, "ffn_config", renamed=_DBRX)
     settings.fixed("ffn_act_fn", {"name": "silu"}, "another activation")
+    settings.fixed("hidden_size", keys.integer("hidden_size", MAX_WIDTH), "differs from d_model")
     settings.known |= {"moe_normalize_expert_weights", "moe_jitter_eps", "moe_loss_weight"}  # scales of the router's
     routed = routed_experts(settings, "num_experts", "intermediate_size")
     if strange := settings.unknown():

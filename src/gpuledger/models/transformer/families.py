@@ -6,11 +6,12 @@ SGLang and vLLM.
 """
 
 from gpuledger.models.transformer.dense_families import DENSE
+from gpuledger.models.transformer.early_families import EARLY
 from gpuledger.models.transformer.expert_families import WITH_EXPERTS
 from gpuledger.models.transformer.hybrid_families import HYBRID
 
 #: The first of those that read a file equally well is proposed for an unknown architecture.
-FAMILIES = DENSE | WITH_EXPERTS | HYBRID
+FAMILIES = DENSE | EARLY | WITH_EXPERTS | HYBRID
 
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
@@ -24,7 +25,6 @@ NOT_MODELLED = {
     "zaya": "attention whose queries and keys are convolved, and routers of several layers",
     "jetmoe": "a mixture of attention heads",
     "diffllama": "attention that is the difference of two",
-    "persimmon": "a LayerNorm with a bias of every query and key",
     "rwkv": "a recurrence per channel",
     **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), "inputs mixed with those of the token before, and a recurrence"),
     **dict.fromkeys(("recurrent_gemma", "xlstm"), "a gated recurrence"),
