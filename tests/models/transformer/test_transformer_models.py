@@ -667,8 +667,8 @@ HOSTILE = [
     ),
     # It was to be read as gemma3_text.
     (
-        {"model_type": "rwkv5", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280},
-        "unknown architecture 'rwkv5', and none of the known ones can read its keys",
+        {"model_type": "unheard_of", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280},
+        "unknown architecture 'unheard_of', and none of the known ones can read its keys",
     ),
     (
         {**LLAMA, "quantization_config": {"quant_method": "spqr", "bits": 3}},
