@@ -166,8 +166,6 @@ def test_what_is_proposed_says_how_many_parameters_it_would_count(config):
         read_model(config(content))
     said = f"llama ignores share_q_dim and counts {parameters / 1e9:.2f} billion parameters: only if the model has"
     assert said in str(raised.value)
-    with pytest.raises(InputError, match="'step3_text' is not modelled: queries that are projected from a narrower"):
-        read_model(config({"model_type": "step3_vl", "text_config": content | {"model_type": "step3_text"}}))
 
 
 def test_weights_without_their_zeros_are_not_modelled(config):

@@ -105,6 +105,17 @@ GROK2 = {
     **{"final_logit_softcapping": 50, "attn_logit_softcapping": 30.0, "router_logit_softcapping": 30.0},
     **{"sliding_window_size": -1, "global_attn_every_n": 1, "attn_temperature_len": 1024, "beta_fast": 8},
 }
+STEP3 = {
+    "model_type": "step3_vl",
+    "text_config": {
+        **{"model_type": "step3_text", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 64},
+        **{"num_attention_groups": 1, "head_dim": 256, "share_q_dim": 2048, "intermediate_size": 18432},
+        **{"moe_num_experts": 48, "moe_top_k": 3, "moe_intermediate_size": 5120, "share_expert_dim": 5120},
+        **{"moe_layers_enum": ",".join(map(str, range(4, 60))), "vocab_size": 128815, "max_seq_len": 65536},
+        "norm_expert_weight": False,
+    },
+    "vision_config": {"hidden_size": 1792, "output_hidden_size": 4096},
+}
 #: Zamba2 7B: two blocks that 13 layers share.
 HYBRID = [6, *range(11, 78, 6)]
 ZAMBA2 = {
@@ -251,6 +262,14 @@ COUNTED = {
         + (3 * 2048 * 5120 + 41 * 2048 + 2 * 157184 * 2048),
         4 * 2 * 2 * 4 * 128,
     ),
+    # 316 billion, of which a token uses 38.
+    "step3": (
+        STEP3,
+        61 * (7168 * (2048 + 2 * 256) + 2048 + 2048 * 64 * 256 + 64 * 256 * 7168 + 2 * 7168)
+        + 56 * (48 * 7168 + 49 * 3 * 7168 * 5120)
+        + (5 * 3 * 7168 * 18432 + 2 * 128815 * 7168 + 7168),
+        61 * 2 * 2 * 256,
+    ),
     # A LayerNorm of each head, with a bias.
     "persimmon-8b": (
         sizes("persimmon", 4096, 36, 64, 64, 16384, 262144, hidden_act="relu2", qk_layernorm=True),
@@ -291,6 +310,13 @@ def test_parameters_and_cache(config, name):
 @pytest.mark.parametrize("name", COUNTED)
 def test_every_weight_is_multiplied_once_per_token(config, name):
     check_products(read_model(config(COUNTED[name][0])))
+
+
+def test_queries_of_step_3_come_from_a_narrower_one(config):
+    model = read_model(config(STEP3))
+    assert round(model.active_parameters / 1e9, 1) == 38.8
+    frame = kernels(model, decode(100, batch=2), Parallel(tensor=4)).set_index("kernel")
+    assert set(zip(frame.loc["qkv_proj", "n"], frame.loc["q_b_proj", "n"], strict=True)) == {(2048 + 512, 16 * 256)}
 
 
 def test_what_images_alone_use_does_not_run(config):

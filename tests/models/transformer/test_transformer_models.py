@@ -667,7 +667,13 @@ HOSTILE = [
     ),
     # It was to be read as gemma3_text.
     (
-        {"model_type": "unheard_of", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280},
+        {
+            "model_type": "unheard_of",
+            "hidden_size": 2560,
+            "num_hidden_layers": 64,
+            "state_size": 16,
+            "vocab_size": 50280,
+        },
         "unknown architecture 'unheard_of', and none of the known ones can read its keys",
     ),
     (

@@ -92,6 +92,9 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
         by_kernel |= dict(zip(projections, ([*joined], [], []), strict=True))
     rows.gemms(by_kernel["qkv_proj"], tokens, fused or attention.stored_fused)
     heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
+    if attention.query_rank:
+        rows.norm("q_a_norm", attention.query_rank, "q_b_proj")
+        rows.gemms(by_kernel["q_b_proj"], tokens)
     if attention.clipped:
         projected = heads * width + attention.device_key_width(tensor)
         rows.per_token("qkv_clip", projected, projected, projected)

@@ -180,6 +180,12 @@ def persimmon(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windo
     return [replace(one, qk_norm="head" * norm, qk_norm_bias=norm) for one in grouped(keys, family, hidden, windows)]
 
 
+def step3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Queries are projected from one that is narrower than the token (Step 3)."""
+    rank = keys.integer("share_q_dim", MAX_WIDTH)
+    return [replace(one, query_rank=rank) for one in grouped(keys, family, hidden, windows)]
+
+
 def stablelm(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Heads may be normalised, each with weights of its own (StableLM 2 12B)."""
     norm = "heads" * keys.flag("qk_layernorm")

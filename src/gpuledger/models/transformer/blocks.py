@@ -172,6 +172,7 @@ class Attention(Block):
     qk_norm_bias: bool = False  # its norms are LayerNorms with a bias (Persimmon)
     sinks: bool = False  # the softmax has a learned logit per head (gpt-oss)
     stored_fused: bool = False  # the checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3)
+    query_rank: int = 0  # width of what all queries are projected from, behind a norm; 0: the token itself (Step 3)
     clipped: bool = False  # projected queries, keys and values are limited to a range (DBRX)
     #: Keys and values are those of images: without any, the layer does not run. Two gates scale it (Mllama).
     for_images: bool = False
@@ -224,7 +225,11 @@ class Attention(Block):
 
     def linears(self, hidden: int) -> Iterator[Linear]:
         queries = self.heads * self.head_dim * (2 if self.gate == "value" else 1)
-        yield Linear("qkv_proj", "q_proj", queries, hidden, self.qkv_bias, "columns", self.heads)
+        if self.query_rank:
+            yield Linear("qkv_proj", "q_a_proj", self.query_rank, hidden)
+            yield Linear("q_b_proj", "q_b_proj", queries, self.query_rank, False, "columns", self.heads)
+        else:
+            yield Linear("qkv_proj", "q_proj", queries, hidden, self.qkv_bias, "columns", self.heads)
         widths = {"k_proj": self.head_dim, **({} if self.shared_value else {"v_proj": self.value_dim})}
         for part, width in widths.items() if self.own_keys else ():
             outputs = self.kv_heads * width
@@ -242,7 +247,7 @@ class Attention(Block):
     def vectors(self, hidden: int) -> int:
         all_heads = self.heads + self.kv_heads
         widths = {"": 0, "unweighted": 0, "head": 1 + self.own_keys, "heads": all_heads, "full": all_heads}
-        index = self.indexer.vectors() if self.indexer else 0
+        index = self.query_rank + (self.indexer.vectors() if self.indexer else 0)
         others = (self.out_norm == "full") * self.heads * self.value_dim + self.sinks * self.heads + 2 * self.for_images
         others += (
             self.gate_bias * self.heads + self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]

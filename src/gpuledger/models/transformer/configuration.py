@@ -47,6 +47,7 @@ _NESTED = {
     "qwen4_exp": "qwen4_exp_text",
     "glm5_next": "glm5_next_text",
     "step3p7": "step3p5",
+    "step3_vl": "step3_text",
 } | {"kimi_vl": "deepseek_v3", "deepseek_vl_v2": "deepseek_v2"}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
 _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"), "qwen2") | {

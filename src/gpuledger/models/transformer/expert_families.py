@@ -117,6 +117,16 @@ WITH_EXPERTS = {
             attention=by_layer.mimo_v2,
         ),
     ),
+    "step3_text": ModelFamily(
+        window.none,
+        moe.step,
+        {"num_key_value_heads": 1, "use_moe_router_bias": False},
+        attention=attention.step3,
+        renamed={
+            **_STEP_NAMES,
+            **{"max_seq_len": "max_position_embeddings", "max_position_embedding": "max_position_embeddings"},
+        },
+    ),
     "step3p5": _STEP,
     "step3p7": _STEP,
     "deepseek_v4": _DEEPSEEK_V4,

@@ -16,7 +16,6 @@ FAMILIES = DENSE | EARLY | WITH_EXPERTS | HYBRID
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
     "phi4flash": "Mamba-1, and layers that share a cache",
-    **dict.fromkeys(("step3", "step3_text", "step3_vl"), "queries that are projected from a narrower, shared one"),
     **dict.fromkeys(
         ("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text"),
         "convolutions whose weights are projected from the token, and attention to earlier layers",

@@ -87,6 +87,7 @@ def _describe(block: object) -> str:
         ]
         words += [f"window of {block.window:,} tokens"] if block.window else []
         words += [f"RoPE over {block.rotary_dim}"] if block.rotary_dim else ["no RoPE"]
+        words += [f"queries compressed to {block.query_rank:,}"] if block.query_rank else []
         words += ["queries, keys and values clipped"] if block.clipped else []
         words += ["queries and keys normalised"] if block.qk_norm else []
         words += ["biases"] if block.qkv_bias or block.out_bias else []
