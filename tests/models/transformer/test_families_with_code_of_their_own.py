@@ -402,6 +402,7 @@ def test_lightning_attention_with_rotation_and_norms(config):
         (ERNIE_VL | {"moe_intermediate_size": [1, 2, 3]}, "neither a number nor two, for text and for images"),
         (ZAMBA2 | {"layers_block_type": ["mamba"] * 80}, "not mamba or hybrid for each of 81 layers"),
         (ZAMBA2 | {"hybrid_layer_ids": [6]}, ": differs from layers_block_type"),
+        (ZAMBA2 | {"mamba_expand": 0}, "mamba_expand: 0 is not within 1"),
         (ZAMBA2 | {"n_mamba_heads": 111}, "111 heads of 64 in 2 groups are not 7168 wide"),
         (GROK2 | {"residual_moe": False}, "residual_moe: false: another kind of layer"),
         ({"model_type": "git", "hidden_size": 768}, "unknown architecture 'git'"),

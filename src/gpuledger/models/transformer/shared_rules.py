@@ -49,8 +49,8 @@ def zamba2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
 
 def _mamba(keys: ConfigKeys, hidden: int) -> StateSpace:
     heads = keys.integer("n_mamba_heads", MAX_HEADS)
-    inner = int((keys.number("mamba_expand", 2) or 2) * hidden)
-    dim = keys.integer("mamba_headdim", MAX_WIDTH, inner // heads)
+    inner = keys.integer("mamba_expand", MAX_HEADS, 2) * hidden
+    dim = keys.integer("mamba_headdim", MAX_WIDTH, max(inner // heads, 1))
     groups, state = keys.integer("mamba_ngroups", MAX_HEADS), keys.integer("mamba_d_state", MAX_WIDTH)
     if heads * dim != inner or heads % groups:
         problem = f"{heads} heads of {dim} in {groups} groups are not {inner} wide"
