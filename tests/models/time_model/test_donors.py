@@ -8,7 +8,7 @@ import pytest
 
 from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.collectives import TRAYS, collective_terms, sent_bytes
-from gpuledger.models.time_model.constants import read_table, unseen_constants
+from gpuledger.models.time_model.constants import read_table, transferred, unseen_constants
 from gpuledger.models.time_model.donors import known, nearest_gpu, sm_rate
 from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of, stacked
 from gpuledger.readers.gpus import find_gpu, read_gpus
@@ -140,3 +140,27 @@ def test_matrix_units_are_guessed_by_the_memory_where_a_table_does_not_say_what_
     """A table of one's own may name a desktop's architecture and memory, and nothing of its SMs."""
     for name, units in (("rtx-5070", WARP), ("b200", WARP_GROUP)):
         assert generation_of(dataclasses.replace(find_gpu(name), shared_memory_bytes_per_sm=math.nan)) is units
+
+
+@pytest.mark.parametrize(
+    ("name", "power"),
+    [
+        ("h100-pcie", (350 / 756.5) / (700 / 989.4)),
+        ("h100-nvl", (400 / 835.5) / (700 / 989.4)),
+        ("gh200-96gb", 1),  # its board's power is not known
+        ("h20-sxm", None),  # more watts per FLOP: what its SMs leave to slower matrix units
+    ],
+)
+def test_boards_with_hbm_and_less_power_lose_clock(name, power):
+    """As the clock of an H200 followed its power."""
+    gpu, donor_gpu = find_gpu(name), find_gpu("h100-sxm")
+    own = next(entry.constants for entry in read_table("gemm") if entry.gpu == "h100-sxm" and entry.precision == "bf16")
+    found = transferred(own, donor_gpu, gpu).tensor_share
+    expected = (
+        own.tensor_share * power ** (1 / 2.06)
+        if power
+        else min(1, own.tensor_share * sm_rate(donor_gpu) / sm_rate(gpu))
+    )
+    assert found == pytest.approx(expected, rel=1e-3)
+    unknown = dataclasses.replace(gpu, board_power_w=math.nan)
+    assert transferred(own, donor_gpu, unknown).tensor_share >= found

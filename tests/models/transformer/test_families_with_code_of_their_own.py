@@ -1,4 +1,4 @@
-"""Architectures whose code came with their checkpoints: parameters as others count them, or by the shapes of weights."""
+"""Architectures whose code came with their checkpoints: parameters as others count them, or by the weights' shapes."""
 
 import pytest
 from hostile_values import check_hostile_values

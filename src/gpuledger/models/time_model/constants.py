@@ -28,6 +28,9 @@ from gpuledger.models.time_model.tiles import generation_of, stacked
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 
+#: How the clock of matrix units follows the power that a board allows: what they draw grew with the 2.06th power of the
+#: clock on an H200 (resources/power_constants.csv).
+_CLOCK_BY_POWER = 1 / 2.06
 #: Fitted constants that come with the checkout, one row per kernel, GPU and data type; made by
 #: ``benchmarks/time_constants.py``.
 TABLE = files.RESOURCES / "time_constants.csv"
@@ -150,7 +153,9 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     an H20 or an RTX 4090 has another's SMs with slower matrix units, which what else an SM does keeps waiting the less
     the slower they are, and which draw less power. How far the clock drops is known of one generation only. Boards
     without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole
-    peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
+    peak (chosen with an L40S's error in sight, not an RTX PRO 6000's). Those with HBM lose clock where they have fewer
+    watts per FLOP than another board with the same SMs (chosen with published speeds of H100 and A100 PCIe in sight;
+    its exponent was measured before).
     """
     slower = donor.clock_hz / gpu.clock_hz
     factors = dict.fromkeys(("step_s", "block_s", "chunk_s", "conversion_row_s"), slower)
@@ -168,10 +173,13 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     if isinstance(constants, Constants):
         if generation_of(donor) is not generation_of(gpu):
             scaled["throttled"] = generation_of(gpu).throttled
-        if not (stacked(donor) or stacked(gpu)):
-            power = _watts_per_flop(gpu) / _watts_per_flop(donor)
-            if np.isfinite(power):
-                scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share * power):.4g}")
+        power = _watts_per_flop(gpu) / _watts_per_flop(donor)
+        if stacked(donor) and stacked(gpu):
+            power = power**_CLOCK_BY_POWER if power < 1 and alike(donor, gpu) else np.nan
+        elif stacked(donor) or stacked(gpu):
+            power = np.nan
+        if np.isfinite(power):
+            scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share * power):.4g}")
     return dataclasses.replace(constants, **scaled, source=f"transferred from {donor.name}: {constants.source}")
 
 
