@@ -156,13 +156,14 @@ def product_table(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def bias_sentence(data: pd.DataFrame) -> str:
-    """Say which group of formats is predicted worst, and that of 16 bits beside it (medians of the runs' medians)."""
+    """Say by how much predictions are off in each group of formats: medians of the runs' medians."""
     runs = large_products(data).groupby(["group", "run", "gpu"])["error_percent"].median()
     bias = runs.groupby("group").median()
-    said = {group: f"{in_percent(abs(value))} too {'short' if value < 0 else 'long'}" for group, value in bias.items()}
-    worst = bias.abs().idxmax()
-    rest = f", of those of 16 bits {said['16-bit']}" if worst != "16-bit" and "16-bit" in said else ""
-    return f"Predicted times of {worst} products are {said[worst]} in the median run{rest}"
+    said = [
+        f"{in_percent(abs(value))} too {'short' if value < 0 else 'long'} in {name}" for name, value in bias.items()
+    ]
+    listed = ", ".join(said[:-1]) + f" and {said[-1]}" if len(said) > 1 else said[0]
+    return f"In the median run, predicted times are {listed.replace('in 16-bit', 'in 16 bits')}"
 
 
 def large_products(data: pd.DataFrame) -> pd.DataFrame:
