@@ -40,7 +40,7 @@ from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH
+from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER
 
 DATA = ROOT / "tests/data"
 
@@ -208,6 +208,26 @@ Median TPOT (ms):                        20.00
 ==================================================
 """
 
+_BATCH = """Prefill. latency: 0.50000 s, throughput:   8192.00 token/s
+Decode 0. Batch size: 4, latency: 0.01300 s, throughput:    307.69 token/s
+Decode.  median latency: 0.01250 s, median throughput:    320.00 token/s
+Total. latency:  2.100 s, throughput:   2194.29 token/s
+"""
+_PRINTED_REPORT = """= PYTORCH BACKEND
+Model:\t\t\tQwen/Qwen3-8B
+Quantization:\t\tFP8
+TP Size:                2
+Max Runtime Batch Size: 64
+Number of requests:             512
+Number of concurrent requests:  31.9000
+Average Input Length (tokens):  1024.0000
+Average Output Length (tokens): 511.5000
+= PERFORMANCE OVERVIEW
+Request Throughput (req/sec):                     8.5000
+Average time-per-output-token [TPOT] (ms):        8.4000
+[TPOT] P50    : 8.2500
+"""
+
 
 def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "nvprof CSV", written(folder / "nvprof.csv", _NVPROF_CSV), read_timeline
@@ -227,10 +247,13 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
         "GuideLLM": GUIDELLM,
         "LLMPerf": LLMPERF,
         "one batch": ONE_BATCH,
+        "one batch of a server": ONE_BATCH_SERVER,
     }
     for name, entry in loads.items():
         yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served
     yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
+    yield "printed batch", written(folder / "batch.txt", _BATCH), read_served
+    yield "printed report", written(folder / "report.txt", _PRINTED_REPORT), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
     yield "autograd, operators", written(folder / "mm.json", _AUTOGRAD.replace("NAME", "mm")), read_timeline

@@ -191,11 +191,6 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("pc.csv", b'"Sample_Timestamp","Exec_Mask","Instruction"\n1,2,"s_endpgm"\n', "how long kernels ran"),
         ("genai_perf.csv", b"Metric,avg,min,max\nInter Token Latency (ms),9,8,12\n", "give the JSON"),
         ("latency.json", b'{"avg_latency": 1.5, "latencies": [1.5]}', "gpuledger served reads what vllm bench serve"),
-        (
-            "one.txt",
-            b"Benchmark ...\nPrefill. latency: 0.05123 s, throughput:  9.00 token/s\n",
-            "give the result.jsonl",
-        ),
         ("pytorch.json", b'[{"benchmark": {"name": "vLLM benchmark"}}]', "vllm bench serve --save-result"),
         ("conv.csv", b"Problem,Provider,OperationKind,n,h\n1,CUTLASS,conv2d,8,224\n", "of a run of GEMMs"),
         ("um.txt", b"==1== NVPROF is profiling process 1\nNo kernels were profiled.\n", "no table of kernels"),

@@ -2,7 +2,7 @@
 
 import pytest
 from own_cases import refused
-from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, written
+from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER, written
 
 from gpuledger.cli.recognise import recognise
 from gpuledger.readers.served_results import read_served
@@ -63,9 +63,24 @@ def test_one_batch_of_sglang_has_no_other_prompts(tmp_path):
     assert (first.place, first.in_flight, second.in_flight) == ("result.jsonl:1", 16, 1)
 
 
+def test_one_batch_of_a_server_decodes_after_its_last_first_token(tmp_path):
+    run = one(tmp_path, ONE_BATCH_SERVER)
+    assert (run.engine, run.model, shape(run)) == ("sglang", "Qwen/Qwen3-8B", (1024, 128, 16, 16))
+    assert times(run) == (0.5, 0.012), "127 tokens in 1.524 s"
+    assert run.one_batch and not run.speculative
+    assert one(tmp_path, ONE_BATCH_SERVER, acc_length=2.8).speculative
+
+
 @pytest.mark.parametrize(
     ("entry", "runs"),
-    [(AIPERF, "1 run"), (GENAI_PERF, "1 run"), (GUIDELLM, "2 runs"), (LLMPERF, "1 run"), (ONE_BATCH, "1 run")],
+    [
+        (AIPERF, "1 run"),
+        (GENAI_PERF, "1 run"),
+        (GUIDELLM, "2 runs"),
+        (LLMPERF, "1 run"),
+        (ONE_BATCH, "1 run"),
+        (ONE_BATCH_SERVER, "1 run"),
+    ],
 )
 def test_such_a_file_is_recognised(tmp_path, entry, runs):
     (found,) = recognise(written(tmp_path, entry))
@@ -84,6 +99,8 @@ def test_such_a_file_is_recognised(tmp_path, entry, runs):
         (GUIDELLM["benchmarks"][0], {"config": {"strategy": {"streams": "16"}}}, ("strategy.streams", "'16' is not")),
         (LLMPERF, {"results_number_output_tokens_mean": 1}, ("median_tpot_ms", "is missing")),
         (ONE_BATCH, {"prefill_latency": "fast"}, ("result.prefill_latency", "'fast' is not a positive number")),
+        (ONE_BATCH_SERVER, {"last_ttft": -1.0}, ("result.last_ttft", "'-1.0' is not a positive number")),
+        (ONE_BATCH_SERVER, {"output_len": 1}, ("output_len", "no token was decoded")),
     ],
 )
 def test_what_a_run_cannot_say_is_one_line(tmp_path, entry, change, words):

@@ -131,3 +131,9 @@ ONE_BATCH = {
     **{"prefill_throughput": 32768.0, "median_decode_latency": 0.012, "median_decode_throughput": 1333.3},
     **{"total_latency": 2.03, "overall_throughput": 9079.8},
 }
+#: As sglang.bench_one_batch_server writes it.
+ONE_BATCH_SERVER = {
+    **{"model_path": "Qwen/Qwen3-8B", "run_name": "default", "batch_size": 16, "input_len": 1024, "output_len": 128},
+    **{"latency": 2.024, "input_throughput": 32768.0, "output_throughput": 1343.8, "overall_throughput": 9106.7},
+    **{"last_ttft": 0.5, "last_gen_throughput": 1333.3, "acc_length": -1.0},
+}

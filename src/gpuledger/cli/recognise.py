@@ -34,7 +34,7 @@ _SERVED = re.compile(
     rb'\A[\xef\xbb\xbf\s]*\[?\s*\{(?:(?=[\s\S]*"request_rate"\s*:)(?=[\s\S]*"max_concurrency"\s*:)'
     rb'|(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms")'
     rb'|(?=[^{}]*"(?:hw|hardware)"\s*:)(?=[^{}]*"conc"\s*:)'
-    rb'|(?=[\s\S]*"(?:request_throughput_req_s|inter_token_latency_ms|results_ttft_s_mean|prefill_throughput)"\s*:)'
+    rb'|(?=[\s\S]*"(?:request_throughput_req_s|inter_token_latency_ms|results_ttft_s_mean|prefill_throughput|last_ttft)"\s*:)'
     rb'|(?=[\s\S]*"request_throughput"\s*:\s*\{))'
 )
 
@@ -142,7 +142,7 @@ def _text(found: Found, head: bytes) -> None:
     from gpuledger.readers.kernel_tables.cutlass import COLUMNS
     from gpuledger.readers.kernel_tables.cutlass_log import is_log
     from gpuledger.readers.kernel_tables.mamf import is_mamf
-    from gpuledger.readers.served_results import TITLE
+    from gpuledger.readers.printed_runs import is_printed
     from gpuledger.readers.timelines.reports import find_report
 
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
@@ -168,7 +168,7 @@ def _text(found: Found, head: bytes) -> None:
         found.problems.append(problem)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found)
-    elif TITLE.search(text):
+    elif is_printed(text):
         _served(found)
     elif _NSYS_TEXT.search(text):
         found.format = "text of nsys stats"

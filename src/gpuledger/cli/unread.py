@@ -45,11 +45,6 @@ _KINDS = (
         head=r'\A\s*\{[^{}\[]{0,1000}"(?:avg_latency|requests_per_second)"\s*:',
     ),
     _Kind(
-        "what sglang.bench_one_batch prints",
-        "it does not say how long prompts and outputs are; give the result.jsonl that was written beside it",
-        head=r"(?m)^Prefill\. +latency: ",
-    ),
-    _Kind(
         "table of AIPerf or GenAI-Perf",
         "it does not say how many requests were served at a time; give the JSON that was written beside it",
         head=r"\A\W?Metric,(?:avg|min|p\d)",

@@ -1,13 +1,13 @@
 """Results of programs that load any server, as results of ``vllm bench serve``: AIPerf and GenAI-Perf
 (``profile_export_*.json``), GuideLLM (``benchmarks.json``), and LLMPerf (``*_summary.json``); and of SGLang's
-``bench_one_batch`` (``result.jsonl``), which has no server.
+``bench_one_batch`` (``result.jsonl``), which has no server, and ``bench_one_batch_server``.
 
-None of them knows the GPU, and only the last one the engine. All times here are those after the first token: GuideLLM's
+None of them knows the GPU, and only the last two the engine. All times here are those after the first token: GuideLLM's
 ``time_per_output_token_ms`` and LLMPerf's ``inter_token_latency`` also divide the time to the first one among the
 tokens. Sources: ai-dynamo/aiperf, ``common/models/export_models.py``; triton-inference-server/perf_analyzer,
 ``genai_perf/export_data/json_exporter.py``; vllm-project/guidellm, ``schemas/base/request_stats.py`` and
 ``benchmark/schemas/metrics.py``; ray-project/llmperf, ``token_benchmark_ray.py``;
-sgl-project/sglang, ``bench_one_batch.py``.
+sgl-project/sglang, ``bench_one_batch.py`` and ``bench_one_batch_server.py``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +39,8 @@ def reader_of(entry: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Refuse],
         return _of_guidellm
     if {"prefill_latency", "prefill_throughput", "batch_size"} <= entry.keys():
         return _of_one_batch
+    if {"batch_size", "latency", "overall_throughput"} <= entry.keys():
+        return _of_one_batch_server
     return _of_llmperf if "results_ttft_s_mean" in entry else None
 
 
@@ -119,6 +121,21 @@ def _of_one_batch(result: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
     return {
         **{"backend": "sglang", "one_batch": True, "max_concurrency": batch, **_totals(batch, *lengths)},
         **{"median_ttft_ms": 1e3 * prompts_s, "median_tpot_ms": 1e3 * step_s},
+    }
+
+
+def _of_one_batch_server(result: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
+    names = ("batch_size", "input_len", "output_len", "last_ttft", "latency")
+    batch, *lengths, first, latency = (_number({"result": result}, "result", name, refuse) for name in names)
+    if lengths[1] < 2 or latency <= first:
+        refuse("output_len", "no token was decoded", "run the benchmark with --output-len 2 or more")
+    accepted = result.get("acc_length")
+    return {
+        **{"backend": "sglang", "one_batch": True, "max_concurrency": batch, **_totals(batch, *lengths)},
+        # That of the last request: after it, all decode.
+        **{"median_ttft_ms": 1e3 * first, "median_tpot_ms": 1e3 * (latency - first) / (lengths[1] - 1)},
+        "model_id": result.get("model_path"),
+        "server_info": {"speculative_algorithm": isinstance(accepted, int | float) and accepted > 1},
     }
 
 

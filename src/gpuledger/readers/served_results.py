@@ -8,18 +8,19 @@ versions of SGLang write all of its arguments. Sources: vllm-project/vllm, ``vll
 sgl-project/sglang, ``python/sglang/bench_serving.py``.
 """
 
-import itertools
 import json
 import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError, InputWarning, visible
 from gpuledger.readers import load_generators, trtllm_bench
 from gpuledger.readers.inferencex import as_result, flat, is_row
+from gpuledger.readers.printed_runs import is_printed, printed_runs
 
 #: Without the lengths and times of every request, a result has some kilobytes; with them, some megabytes.
 MOST_BYTES = 256 << 20
@@ -33,19 +34,6 @@ MARK = re.compile(
     + "|".join(load_generators.MARKS)
     + r')"\s*:'
 )
-#: The line above a printed summary, behind what a logger or a comment puts in front of every line; and what the
-#: summary's lines and those before it are in a file.
-TITLE = re.compile(r"^.{0,80}?=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
-_PRINTED = {
-    **{"successful requests": "completed", "benchmark duration (s)": "duration", "backend": "backend"},
-    **{"total input tokens": "total_input_tokens", "total generated tokens": "total_output_tokens"},
-    **{"request throughput (req/s)": "request_throughput", "traffic request rate": "request_rate"},
-    "request rate configured (rps)": "request_rate",
-    **{f"{word} request concurrency": "max_concurrency" for word in ("maximum", "max")},
-    **{f"{kind} {time} (ms)": f"{kind}_{time}_ms" for kind in ("mean", "median") for time in ("ttft", "tpot")},
-}
-#: Of the command or its arguments, which some versions print first.
-_MODEL = re.compile(r"\bNamespace\(.*?\bmodel='([^']*)'|(?:^|\s)--model[ =]['\"]?([\w./-]+)", re.MULTILINE)
 #: Names of a degree of parallelism among vLLM's metadata and SGLang's arguments.
 _DEGREES = {
     "tensor": ("tensor_parallel_size", "tp_size", "tp"),
@@ -140,19 +128,20 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "", "not text in UTF-8", "give the file that the benchmark wrote") from None
-    if not MARK.search(text):
-        printed = list(_printed(text))
+    whole = None
+    if MARK.search(text):
+        with suppress(ValueError, RecursionError):
+            whole = json.loads(text)
+    if whole is None and (is_printed(text) or not MARK.search(text)):
+        printed = list(printed_runs(text))
         yield from enumerate(printed, len(printed) > 1)
         return
-    try:
-        whole = json.loads(text)
-        one = not isinstance(whole, list)
-        listed = load_generators.runs_in(whole) if isinstance(whole, dict) else whole
-        one = len(listed) == 1 and one
-        entries = enumerate(listed, 1)
-    except (ValueError, RecursionError):
-        one = False
+    one = isinstance(whole, dict)
+    if whole is None:
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
+    else:
+        listed = load_generators.runs_in(whole) if one else whole
+        one, entries = one and len(listed) == 1, enumerate(listed, 1)
     for at, entry in entries:
         entry = flat(entry) if isinstance(entry, dict) else entry
         if isinstance(entry, dict) and (
@@ -162,22 +151,6 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             or load_generators.reader_of(entry)
         ):
             yield 0 if one else at, entry
-
-
-def _printed(text: str) -> Iterator[dict[str, str]]:
-    """Yield the runs whose summaries a log has, with how each was driven, which the lines above it may say."""
-    if (title := TITLE.search(text)) and (width := title[0].index("=")):
-        text = "\n".join(line[width:] for line in text.splitlines())
-    for above, below in itertools.pairwise(TITLE.split(text)):
-        # After the summary of the run before.
-        above = above.rpartition("\n=====")[2]
-        model = _MODEL.findall(above)
-        found = {"model_id": "".join(model[-1])} if model else {}
-        for line in [*above.splitlines(), *below.partition("\n=====")[0].splitlines()]:
-            name, colon, value = line.partition(":")
-            if colon and (key := _PRINTED.get(name.strip().lower())):
-                found[key] = value.strip()
-        yield found
 
 
 def _line(path: Path, at: int, line: str) -> Any:
@@ -213,7 +186,7 @@ class _Entry:
         lengths = {way: max(1, round(self.count(f"total_{way}_tokens") / prompts)) for way in ("input", "output")}
         tpot, ttft = self.time("tpot"), self.time("ttft")
         if math.isnan(tpot):
-            tpot = self.derived_tpot(prompts, lengths["output"])
+            tpot = self.derived_tpot(prompts)
         text = {name: str(self.values.get(name) or "") for name in ("backend", "model_id")}
         quantised = str(self.server.get("quantization") or "").lower()
         run = ServedRun(
@@ -273,20 +246,18 @@ class _Entry:
                 return value
         return math.nan
 
-    def derived_tpot(self, prompts: int, output: int) -> float:
-        """Return the mean time per output token (ms) of requests that all got the longest output that was asked for.
+    def derived_tpot(self, prompts: int) -> float:
+        """Return the mean time per output token (ms) of all tokens but the first ones.
 
-        Older versions of SGLang's program write no such time, but means of latency and time to the first token.
+        SGLang's program left such a time out of its results at first, and out of what it prints in 2025, but says means
+        of latency and time to the first token.
         """
-        asked, latency, ttft = (
-            self.number(name) for name in ("random_output_len", "mean_e2e_latency_ms", "mean_ttft_ms")
-        )
-        # The mean is the longest only if all are.
-        alike = asked == output > 1 and self.count("total_output_tokens") == prompts * output
-        if not alike or latency is None or ttft is None or not 0 < ttft < latency <= _MOST["ms"]:
-            remedy = "add tpot to --percentile-metrics, or give outputs of one length with mean latency and TTFT"
+        later = self.count("total_output_tokens") - prompts
+        latency, ttft = self.number("mean_e2e_latency_ms"), self.number("mean_ttft_ms")
+        if later <= 0 or latency is None or ttft is None or not 0 < ttft < latency <= _MOST["ms"]:
+            remedy = "add tpot to --percentile-metrics, or give outputs with mean latency and TTFT"
             self.refuse("median_tpot_ms", "the time per output token is missing", remedy)
-        return (latency - ttft) / (output - 1)
+        return prompts * (latency - ttft) / later
 
     def count(self, name: str) -> int:
         value = self.number(name)
