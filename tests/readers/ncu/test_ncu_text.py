@@ -108,11 +108,17 @@ def test_windows_line_ends_and_a_cut(tmp_path):
     assert len(read(tmp_path, DETAILS[: DETAILS.index("DRAM Throughput")]).metrics) == 2
 
 
-@pytest.mark.parametrize("sign", ["0: ", " 12: ", "[1,0]<stdout>:", "// ", "#", "> ", "app-1  | "])
+@pytest.mark.parametrize("sign", ["0: ", " 12: ", "[1,0]<stdout>:", "// ", " * ", "#", "> ", "app-1  | "])
 def test_what_launchers_and_comments_put_in_front_of_every_line(tmp_path, sign):
     whole = read(tmp_path, DETAILS)
     found = read(tmp_path, "".join(f"{sign}{line}\n" for line in DETAILS.splitlines()))
     assert found.metrics.equals(whole.metrics) and found.launches.equals(whole.launches)
+
+
+def test_a_comment_in_a_program(tmp_path):
+    page = "".join(f"// {line}\n" for line in DETAILS.splitlines())
+    frame = launch_quantities(read(tmp_path, f"#include <cstdio>\nint main() {{ return 0; }}\n{page}"))
+    assert frame["time_s"].tolist() == pytest.approx([12.5e-6, 0.9e-6])
 
 
 def test_pages_of_processes_between_each_other_are_not_one(tmp_path):

@@ -22,7 +22,9 @@ _PROCESS = re.compile(r"^ *\[(?P<process>\d+)\] \S.*@\S+\s*$")
 _RULE = re.compile(r"^\s*-{3,}(?: -{3,}){2,}\s*$")
 _TITLE = re.compile(r"^\s*Metric Name\s+Metric Unit\s+(Metric Value|Minimum\s+Maximum\s+Average)\s*$")
 #: What srun --label, mpirun, containers and comments of programs put in front of every line.
-_PREFIX = re.compile(r"^(?: *\d{1,5}: ?|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|[ \t]*(?://[/!]?|#|>) ?|[\w.-]{1,60} +\| )")
+_PREFIX = re.compile(
+    r"^(?: *\d{1,5}: ?|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|[ \t]*(?://[/!]?|#|>|\*(?![*/])) ?|[\w.-]{1,60} +\| )"
+)
 _UNCUT = re.compile(r"(?!)")
 _CSV = re.compile(rb'"Metric Name"|"Kernel Name"|,Metric Name,|,Kernel Name,')
 _LAUNCH = ("ID", "Process ID", "Kernel Name", "Context", "Stream", "Grid Size", "Block Size", "Device", "CC")
@@ -45,9 +47,12 @@ def csv_of_text(blocks: Iterable[bytes]) -> Iterator[bytes]:
     blocks = iter(blocks)
     first = next(blocks, b"")
     lines = first.decode("utf-8", "replace").splitlines() if b"---" in first and not _CSV.search(first) else []
-    prefixes = {match[0] for line in lines if (match := _PREFIX.match(line))}
+    # Those above tables: elsewhere in a program's source stands #include.
+    prefixes = {
+        match[0].strip() for line in lines if (match := _PREFIX.match(line)) and _RULE.match(line[match.end() :])
+    }
     # Lines of several processes between each other are not one page.
-    cut = _PREFIX if len({prefix.strip() for prefix in prefixes}) == 1 else _UNCUT
+    cut = _PREFIX if len(prefixes) == 1 else _UNCUT
     lines = [cut.sub("", line) for line in lines]
     if any(map(_RULE.match, lines)) and any(_KERNEL.match(line) or _SUMMARY.match(line) for line in lines):
         page = _TextPage(any(map(_SUMMARY.match, lines)), cut)
