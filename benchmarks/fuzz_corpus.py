@@ -40,7 +40,7 @@ from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER
+from served_runs import AIPERF, EVALSCOPE, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER
 
 DATA = ROOT / "tests/data"
 
@@ -246,12 +246,15 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
         "GenAI-Perf": GENAI_PERF,
         "GuideLLM": GUIDELLM,
         "LLMPerf": LLMPERF,
+        "EvalScope": EVALSCOPE,
         "one batch": ONE_BATCH,
         "one batch of a server": ONE_BATCH_SERVER,
     }
     for name, entry in loads.items():
         yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served
     yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
+    rows = "".join(f"| {name} | {value} |\n" for name, value in EVALSCOPE.items())
+    yield "printed table", written(folder / "evalscope.txt", rows), read_served
     yield "printed batch", written(folder / "batch.txt", _BATCH), read_served
     yield "printed report", written(folder / "report.txt", _PRINTED_REPORT), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'

@@ -2,7 +2,7 @@
 
 import pytest
 from own_cases import refused
-from served_runs import AIPERF, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER, written
+from served_runs import AIPERF, EVALSCOPE, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER, written
 
 from gpuledger.cli.recognise import recognise
 from gpuledger.readers.served_results import read_served
@@ -54,6 +54,18 @@ def test_llmperf_has_the_first_token_in_its_times(tmp_path):
     assert times(run) == (0.25, 0.01), "the rest of 2.25 s for 200 tokens"
 
 
+def test_evalscope_has_means_of_which_the_time_per_token_follows(tmp_path):
+    run = one(tmp_path, EVALSCOPE)
+    assert (run.engine, run.model, shape(run)) == ("", "", (1024, 201, 80, 16))
+    assert times(run) == (0.25, 0.01), "200 tokens in 2 s"
+    table = "".join(f"| {name:35} | {value:9.4f} |\n+---+---+\n" for name, value in EVALSCOPE.items())
+    path = tmp_path / "log.txt"
+    path.write_text(f"Benchmarking summary:\n{table}\n| Percentiles | TTFT (s) |\n| 10% | 0.1 |\n{table}", "utf-8")
+    assert [found._replace(place="result.json") for found in read_served(path)] == [run, run]
+    (found,) = recognise(path)
+    assert found.content == "2 runs"
+
+
 def test_one_batch_of_sglang_has_no_other_prompts(tmp_path):
     run = one(tmp_path, ONE_BATCH)
     assert (run.engine, run.model, shape(run), run.one_batch) == ("sglang", "", (1024, 128, 16, 16), True)
@@ -80,6 +92,7 @@ def test_one_batch_of_a_server_decodes_after_its_last_first_token(tmp_path):
         (LLMPERF, "1 run"),
         (ONE_BATCH, "1 run"),
         (ONE_BATCH_SERVER, "1 run"),
+        (EVALSCOPE, "1 run"),
     ],
 )
 def test_such_a_file_is_recognised(tmp_path, entry, runs):

@@ -137,3 +137,10 @@ ONE_BATCH_SERVER = {
     **{"latency": 2.024, "input_throughput": 32768.0, "output_throughput": 1343.8, "overall_throughput": 9106.7},
     **{"last_ttft": 0.5, "last_gen_throughput": 1333.3, "acc_length": -1.0},
 }
+#: As EvalScope writes it.
+EVALSCOPE = {
+    **{"Time taken for tests (s)": 100.0, "Number of concurrency": 16, "Total requests": 80, "Succeed requests": 80},
+    **{"Failed requests": 0, "Output token throughput (tok/s)": 160.0, "Request throughput (req/s)": 0.8},
+    **{"Average latency (s)": 2.25, "Average time to first token (s)": 0.25, "Average time per output token (s)": 0.01},
+    **{"Average input tokens per request": 1024.0, "Average output tokens per request": 201.0},
+}

@@ -34,7 +34,8 @@ _SERVED = re.compile(
     rb'\A[\xef\xbb\xbf\s]*\[?\s*\{(?:(?=[\s\S]*"request_rate"\s*:)(?=[\s\S]*"max_concurrency"\s*:)'
     rb'|(?=[^{}]*"(?:request|output)_throughput")(?=[^{}]*"mean_(?:ttft|tpot)_ms")'
     rb'|(?=[^{}]*"(?:hw|hardware)"\s*:)(?=[^{}]*"conc"\s*:)'
-    rb'|(?=[\s\S]*"(?:request_throughput_req_s|inter_token_latency_ms|results_ttft_s_mean|prefill_throughput|last_ttft)"\s*:)'
+    rb'|(?=[\s\S]*"(?:request_throughput_req_s|inter_token_latency_ms|results_ttft_s_mean|prefill_throughput|last_ttft'
+    rb'|Average time to first token \(s\))"\s*:)'
     rb'|(?=[\s\S]*"request_throughput"\s*:\s*\{))'
 )
 

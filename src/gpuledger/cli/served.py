@@ -57,9 +57,9 @@ def served(
     **degrees: int | None,
 ) -> None:
     """Compare the time per output token in RESULTS, what vllm bench serve, sglang.bench_serving, trtllm-bench or
-    sglang.bench_one_batch wrote or printed, AIPerf, GenAI-Perf, GuideLLM, LLMPerf or sglang.bench_one_batch_server
-    measured, rows of InferenceX, or folders of these, with what the kernels of such steps are predicted to take:
-    decoding, and other requests' prompts.
+    sglang.bench_one_batch wrote or printed, AIPerf, GenAI-Perf, GuideLLM, LLMPerf, EvalScope or
+    sglang.bench_one_batch_server measured, rows of InferenceX, or folders of these, with what the kernels of such
+    steps are predicted to take: decoding, and other requests' prompts.
 
     What takes longer is the engine's: the host, gaps between kernels. Given its queue, a step has only so many requests
     and prompts as the measured time to the first token leaves. Options are said of all results.

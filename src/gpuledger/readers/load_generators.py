@@ -1,12 +1,14 @@
 """Results of programs that load any server, as results of ``vllm bench serve``: AIPerf and GenAI-Perf
-(``profile_export_*.json``), GuideLLM (``benchmarks.json``), and LLMPerf (``*_summary.json``); and of SGLang's
+(``profile_export_*.json``), GuideLLM (``benchmarks.json``), LLMPerf (``*_summary.json``), and EvalScope
+(``benchmark_summary.json``); and of SGLang's
 ``bench_one_batch`` (``result.jsonl``), which has no server, and ``bench_one_batch_server``.
 
 None of them knows the GPU, and only the last two the engine. All times here are those after the first token: GuideLLM's
 ``time_per_output_token_ms`` and LLMPerf's ``inter_token_latency`` also divide the time to the first one among the
 tokens. Sources: ai-dynamo/aiperf, ``common/models/export_models.py``; triton-inference-server/perf_analyzer,
 ``genai_perf/export_data/json_exporter.py``; vllm-project/guidellm, ``schemas/base/request_stats.py`` and
-``benchmark/schemas/metrics.py``; ray-project/llmperf, ``token_benchmark_ray.py``;
+``benchmark/schemas/metrics.py``; ray-project/llmperf, ``token_benchmark_ray.py``; modelscope/evalscope,
+``perf/utils/benchmark_util.py``;
 sgl-project/sglang, ``bench_one_batch.py`` and ``bench_one_batch_server.py``.
 """
 
@@ -14,7 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: Keys by which a file is told from others.
-MARKS = ("inter_token_latency_ms", "results_ttft_s_mean", "prefill_throughput")
+MARKS = (
+    *("inter_token_latency_ms", "results_ttft_s_mean", "prefill_throughput"),
+    r"Average time to first token \(s\)",
+)
 #: Milliseconds in a unit of AIPerf's.
 _UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 _LLMPERF = "results_number_{}_tokens_mean"
@@ -41,6 +46,8 @@ def reader_of(entry: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Refuse],
         return _of_one_batch
     if {"batch_size", "latency", "overall_throughput"} <= entry.keys():
         return _of_one_batch_server
+    if "Average time to first token (s)" in entry:
+        return _of_evalscope
     return _of_llmperf if "results_ttft_s_mean" in entry else None
 
 
@@ -110,6 +117,22 @@ def _of_llmperf(summary: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
         **_totals(_number(whole, "summary", "results_num_completed_requests", refuse), *lengths),
         "model_id": summary.get("model"),
         "max_concurrency": summary.get("num_concurrent_requests"),
+    }
+
+
+def _of_evalscope(summary: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
+    whole = {"summary": summary}
+    prompts, first, latency, *lengths = (
+        _number(whole, "summary", name, refuse)
+        for name in (
+            *("Succeed requests", "Average time to first token (s)", "Average latency (s)"),
+            *(f"Average {way} tokens per request" for way in ("input", "output")),
+        )
+    )
+    return {
+        # The time per output token follows: what is written beside them was another time in older versions.
+        **{"mean_ttft_ms": 1e3 * first, "mean_e2e_latency_ms": 1e3 * latency, **_totals(prompts, *lengths)},
+        "max_concurrency": summary.get("Number of concurrency"),
     }
 
 

@@ -1,5 +1,7 @@
-"""What benchmarks of a server print, as the objects that they write: the summary of ``vllm bench serve`` and
-``sglang.bench_serving``, the steps of ``sglang.bench_one_batch``, and the report of ``trtllm-bench``.
+"""What benchmarks of a server print, as the objects that they write.
+
+That is the summary of ``vllm bench serve`` and ``sglang.bench_serving``, the steps of ``sglang.bench_one_batch``, the
+report of ``trtllm-bench``, and the table of EvalScope.
 """
 
 import itertools
@@ -17,6 +19,8 @@ _STEP = re.compile(
 _PHASE = re.compile(r"^(?=(?:Warmup|Benchmark) \.\.\.)", re.MULTILINE)
 _REPORT = re.compile(r"^= PERFORMANCE OVERVIEW\s*$", re.MULTILINE)
 _FIRST = re.compile(r"^= (?:PYTORCH BACKEND|ENGINE DETAILS)\s*$", re.MULTILINE)
+_TABLE = re.compile(r"^[|│] *(?=Time taken for tests \(s\))", re.MULTILINE)
+_ROW = re.compile(r"^[|│] *([A-Z][\w ()/-]{2,60}?) *[|│] *(\d{1,15}(?:\.\d{1,15})?) *[|│]", re.MULTILINE)
 #: What a summary's lines, and those before it, are in a file.
 _NAMES = {
     **{"successful requests": "completed", "benchmark duration (s)": "duration", "backend": "backend"},
@@ -56,7 +60,7 @@ _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
 
 def is_printed(text: str) -> bool:
     """Tell whether a text has what one of these programs prints."""
-    return any(line.search(text) for line in (_SUMMARY, _STEP, _REPORT))
+    return any(line.search(text) for line in (_SUMMARY, _STEP, _REPORT, _TABLE))
 
 
 def printed_runs(text: str) -> Iterator[dict[str, Any]]:
@@ -64,6 +68,9 @@ def printed_runs(text: str) -> Iterator[dict[str, Any]]:
     yield from _summaries(text)
     yield from _batches(text)
     yield from _reports(text)
+    starts = [found.start() for found in _TABLE.finditer(text)]
+    for begin, end in itertools.pairwise([*starts, len(text)]):
+        yield {name: float(value) for name, value in _ROW.findall(text[begin:end])}
 
 
 def _summaries(text: str) -> Iterator[dict[str, str]]:

@@ -1,6 +1,6 @@
 """Results of server benchmarks: ``vllm bench serve`` (JSON), ``sglang.bench_serving`` (JSON lines), or what they print;
 and rows of InferenceX and reports of ``trtllm-bench``, which also describe the server; and what AIPerf, GenAI-Perf,
-GuideLLM, LLMPerf and SGLang's ``bench_one_batch`` measured.
+GuideLLM, LLMPerf, EvalScope and SGLang's ``bench_one_batch`` measured.
 
 The first two programs print the same summary and write one object per run, with the same names for totals and times in
 milliseconds, but nothing about the GPU. About the server, vLLM writes only what ``--metadata KEY=VALUE`` adds; newer
