@@ -206,6 +206,16 @@ def test_torch_without_rows_of_kernels(read):
     assert read(printed_by_torch(rows) + kernels)[0] == [["div_kernel", 1000]]
 
 
+def test_older_totals_count_ranges_too(read):
+    rows = [
+        ("loss", "0.500ms", "0.000us", "0.00%", "1"),
+        ("loss", "0.000us", "9.500ms", "48.72%", "1"),
+        ("void lstm<float>(float*)", "0.000us", "10.000ms", "51.28%", "4"),
+    ]
+    # Without a warning, which would be an error here.
+    assert read(printed_by_torch(rows, total="19.500ms"))[0] == [["void lstm<float>(float*)", 4]]
+
+
 @pytest.mark.parametrize("total", ["10.000ms", ""])
 def test_a_marked_range_without_its_row_of_the_host(tmp_path, total):
     """Without a total below the table, shares tell it."""
