@@ -162,6 +162,18 @@ def test_facts(name, kernel_class, tile, slices, transpose, stages, tensor_core)
         # cuDNN's convolutions are called after what they fuse.
         ("volta_scudnn_128x64_relu_medium_nn_v1", "convolution"),
         ("turing_fp16_s1688cudnn_fp16_256x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "convolution"),
+        # A tensor is not sorted by that it is transformed.
+        ("void tensorTransformGeneric<float, float, float>(T1 *)", "copy"),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float>(T1 *)", "copy"),
+        ("gen_conv", "convolution"),
+        ("__amd_rocclr_fillBufferAligned", "fill"),
+        ("_chunk_state_fwd_kernel", "scan"),
+        ("_bmm_chunk_fwd_kernel", "scan"),
+        ("void flashinfer::PersistentVariableLengthMergeStatesKernel<8, 16, 8>(int)", "attention"),
+        ("void tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel<float, float>(float)", "moe"),
+        ("void tensorrt_llm::kernels::cutlass_kernels::expandInputRowsKernel<float, float>(float)", "moe"),
+        ("void tensorrt_llm::kernels::threeStepBuildExpertMapsSortFirstTokenKernel<int>(int)", "moe"),
+        ("userbuffers_fp16_sum_inplace_gpu_mc", "communication"),
     ],
 )
 def test_classes(name, kernel_class):
