@@ -50,6 +50,32 @@ _KINDS = (
         head=r"\A\W?Metric,(?:avg|min|p\d)",
     ),
     _Kind(
+        "what AIPerf or GenAI-Perf prints",
+        "it does not say how many requests were served at a time; give the JSON that was written beside it",
+        head=r"NVIDIA (?:AIPerf|GenAI-Perf) \| LLM Metrics",
+    ),
+    _Kind(
+        "summary of MLPerf's load generator",
+        f"it says neither how many requests were served at a time nor how long they were; {_SERVED}",
+        head=r"(?m)^MLPerf Results Summary\s*$",
+    ),
+    _Kind(
+        "result of llama-bench",
+        "rates of llama.cpp are compared with nothing here; to see its kernels, record it: nsys profile llama-bench …",
+        head=r"(?m)^\| model +\| +size \| +params \| backend|\bbuild_commit\b[\s\S]{1,1000}\bmodel_filename\b",
+    ),
+    _Kind(
+        "result of nvbench",
+        f"it does not say which kernels ran; record the program with nsys, and give {_TRACE}; of GEMMs, kernel_time "
+        "and engine_comparison read gemm_dtype, m, n, k and latency",
+        head=r"\|\s*CPU Time\s*\|\s*Noise\s*\|\s*GPU Time|,CPU Time \(sec\),|\"tag\"\s*:\s*\"nv/cold/",
+    ),
+    _Kind(
+        "layer times of trtexec",
+        f"layers are no kernels; record it with nsys profile trtexec …, and give {_TRACE}",
+        head=r'\A\s*\[\s*\{\s*"count"\s*:\s*\d+\s*\}\s*,\s*\{\s*"name"[^{}]{0,2000}"(?:timeMs|averageMs)"',
+    ),
+    _Kind(
         "results of vLLM for PyTorch's dashboard",
         f"each value is in an object of its own; {_SERVED}",
         head=r'\A\s*\[\s*\{\s*"benchmark"\s*:\s*\{\s*"name"\s*:\s*"vLLM',
