@@ -183,6 +183,15 @@ _NSYS_TEXT = """ ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):
      75.0            6,000          3   2,000.0  void gemm<float, 2>(int *)
      25.0            2,000          1   2,000.0  add  of two
 """
+_BOX = """╒════╤═════════════╤═════════╤═══════════╤════════════╤══════════════╕
+│    │ Kernel_Name │   Count │   Sum(ns) │   Mean(ns) │   Median(ns) │
+╞════╪═════════════╪═════════╪═══════════╪════════════╪══════════════╡
+│  0 │ copy(double │    2.00 │   6000.00 │    3000.00 │      3000.00 │
+│    │ *, int)     │         │           │            │              │
+├────┼─────────────┼─────────┼───────────┼────────────┼──────────────┤
+│  1 │ gemm        │    1.00 │   2000.00 │    2000.00 │      2000.00 │
+╘════╧═════════════╧═════════╧═══════════╧════════════╧══════════════╛
+"""
 _RPD = """CREATE TABLE rocpd_string (id INT, string TEXT);
 INSERT INTO rocpd_string VALUES (0, 'KernelExecution'), (1, 'gemm.kd'), (2, 'CopyDeviceToHost'), (3, 'hipLaunchKernel');
 CREATE TABLE rocpd_op (id INT, gpuId INT, queueId INT, start INT, end INT, description_id INT, opType_id INT);
@@ -234,6 +243,7 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "nvprof text", written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
     yield "nvprof trace as text", written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
     yield "nsys text", written(folder / "nsys.txt", _NSYS_TEXT), read_timeline
+    yield "rocprof-compute's box", written(folder / "box.txt", _BOX), read_timeline
     with closing(sqlite3.connect(folder / "a.rpd")) as database:
         database.executescript(_RPD)
     yield "rpd", folder / "a.rpd", read_timeline

@@ -106,3 +106,12 @@ def test_three_sizes_in_one_column(read, rows):
 def test_sums_below_zero_are_left_out(read, column):
     with pytest.warns(InputWarning, match="1 event has no valid time"):
         assert list(read([EXECUTED[0], EXECUTED[1] | {column: -1}]).index) == ["void gemm<float, 4>(int)"]
+
+
+def test_a_table_that_pandas_saved_again(tmp_path):
+    """With its index, in a column without a name."""
+    rows = ",Time (%),Total Time (ns),Instances,Avg (ns),Name\n0,75.0,6000,3,2000.0,gemm\n1,25.0,2000,1,2000.0,add\n"
+    (tmp_path / "a.csv").write_text(rows)
+    kernels = read_timeline(tmp_path / "a.csv").kernels
+    assert kernels[["kernel", "launches"]].to_numpy().tolist() == [["gemm", 3], ["add", 1]]
+    assert kernels["device"].nunique() == 1, "rows are no GPUs"

@@ -142,6 +142,32 @@ def test_tables_of_other_runs_are_told_of(tmp_path):
         assert read_timeline(path).kernels["duration_s"].sum() == pytest.approx(8e-6)
 
 
+BOX = """\
+0.1 Top Kernels
+╒════╤══════════════════════╤═════════╤═══════════╤════════════╤══════════════╤════════╕
+│    │ Kernel_Name          │   Count │   Sum(ns) │   Mean(ns) │   Median(ns) │    Pct │
+╞════╪══════════════════════╪═════════╪═══════════╪════════════╪══════════════╪════════╡
+│  0 │ copy(double*, int,   │    2.00 │   6000.00 │    3000.00 │      3000.00 │  75.00 │
+│    │ int) [clone .kd]     │         │           │            │              │        │
+├────┼──────────────────────┼─────────┼───────────┼────────────┼──────────────┼────────┤
+│  1 │ Cijk_Ailk_Bljk_MT64x │    1.00 │   2000.00 │    2000.00 │      2000.00 │  25.00 │
+│    │ 32x16_SN.kd          │         │           │            │              │        │
+╘════╧══════════════════════╧═════════╧═══════════╧════════════╧══════════════╧════════╛
+0.2 Dispatch List
+│  0 │             0 │ copy │
+"""
+
+
+def test_a_box_of_rocprof_compute(read, tmp_path):
+    expected = [["copy(double*, int, int)", 2], ["Cijk_Ailk_Bljk_MT64x32x16_SN", 1]], pytest.approx([6e-6, 2e-6])
+    assert read(BOX) == expected
+    assert read(BOX[: BOX.index("╘")]) == expected, "cut off"
+    text = (
+        'Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Percent\n"copy(double*, int) [clone .kd]",2,6000,3000,3000,100\n'
+    )
+    assert read(text) == ([["copy(double*, int)", 2]], pytest.approx([6e-6]))
+
+
 def printed_by_torch(rows, device="CUDA", total=""):
     columns = ("Name", "Self CPU %", "Self CPU", "CPU total", f"Self {device}", f"Self {device} %", "# of Calls")
     cells = [(name, "1.00%", cpu, cpu, own, share, calls) for name, cpu, own, share, calls in rows]

@@ -96,7 +96,8 @@ def read_timeline(path: str | Path) -> Timeline:
     * XLA's profiler (JAX): JSON, plain or gzipped
     * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace``,
       ``cuda_gpu_kern_sum`` and other tables of kernels, as CSV or JSON or as printed
-    * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof; the printed summary
+    * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof; the printed summary;
+      the top kernels of rocprof-compute
     * rocmProfileData: database (rpd)
     * nvprof and torch.profiler: CSV, or the tables that they print
     * Triton's proton: JSON in hatchet's form, and traces

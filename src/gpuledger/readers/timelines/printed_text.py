@@ -3,7 +3,7 @@
 Columns are at least two blanks apart, or have bars or tabs between them. nvprof ("Profiling Modes" of the CUDA
 profiler's user guide) writes the unit behind every time; nsys stats (formats ``column``, ``table`` and ``tsv``) and
 rocprofv3 --summary write it into the header. Below the header of nsys, dashes show where each column begins: there, a
-cell may be empty.
+cell may be empty. rocprof-compute draws boxes, in which a long name goes on in the next line.
 """
 
 import csv
@@ -63,7 +63,7 @@ def _split(line: str, most: int = 0) -> list[str]:
     """Return the cells of a line; with a number of them, the last one may have blanks."""
     if "\t" in line:
         return [cell.strip(' "') for cell in line.strip("\r\n").split("\t")]
-    line = line.strip()
+    line = line.strip().replace("│", "|")
     if " | " in line:
         return [cell.strip(" `") for cell in line.strip("|").split("|")]
     return _APART.split(line, max(most - 1, 0)) if line else []
@@ -77,7 +77,7 @@ def _rows(names: list[str], text: str) -> Iterator[list[str]]:
     typed, kind = names[0] == "Type", ""
     columns: list[tuple[int, int]] = []
     begun = False
-    for row in text.split("\n"):
+    for row in _whole(text.split("\n")):
         if _RULE.match(row) and not begun:
             columns = [match.span() for match in re.finditer("-+", row)]
         elif _END.match(row) or _RULE.match(row):
@@ -93,6 +93,23 @@ def _rows(names: list[str], text: str) -> Iterator[list[str]]:
             if len(cells) == len(names) - typed:
                 pairs = zip(names[typed:], cells, strict=True)
                 yield [kind] * typed + [part for name, cell in pairs for part in _parts(name, cell)]
+
+
+def _whole(rows: list[str]) -> Iterator[str]:
+    """Yield rows; in a box, each with the rows in which its name goes on, without the rules between them."""
+    cells: list[str] = []
+    for row in [*rows, ""]:
+        found = (line := row.strip()).split("│")[1:-1]
+        if cells and found and not found[0].strip():
+            # A word is divided only if it fills its cell, which has a blank on either side.
+            pairs = zip(cells, found, strict=False)
+            cells = [f"{cell[:-1].rstrip()}{' ' * cell.endswith('  ')}{more.strip()} " for cell, more in pairs]
+        elif not line.startswith("├"):
+            if cells:
+                yield f"│{'│'.join(cells)}│"
+            cells = found
+            if not found:
+                yield "+" if line.startswith(("╞", "╘")) else row
 
 
 def _cut(row: str, columns: list[tuple[int, int]]) -> list[str]:

@@ -4,6 +4,7 @@ Columns of Nsight Systems: "Report Scripts" of its user guide, and the scripts t
 cuda_gpu_trace, cuda_kern_exec_trace; the sums cuda_gpu_kern_sum, cuda_gpu_kern_gb_sum, cuda_gpu_sum, cuda_kern_exec_sum
 and nvtx_kern_sum.
 Columns of rocprof: "Using rocprofv3" of ROCprofiler-SDK's documentation, "Using rocprof" of the older ROCProfiler's.
+Columns of rocprof-compute (omniperf): its printed tables, and pmc_kernel_top.csv.
 Columns of nvprof, whose units are in a row of their own: "CSV" of the CUDA profiler's user guide.
 """
 
@@ -129,6 +130,13 @@ REPORTS = (
         launches="calls",
         needs=("domain",),
         only=("domain", "KERNEL_DISPATCH"),
+    ),
+    ReportKind(
+        "rocprof-compute's top kernels (sums)",
+        "kernel_name",
+        duration="sum",
+        launches="count",
+        needs=("mean", "median"),
     ),
     ReportKind("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
     ReportKind("torch.profiler's printed table (sums)", "name", duration="self cuda", launches="# of calls"),

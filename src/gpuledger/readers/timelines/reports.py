@@ -67,7 +67,8 @@ def _columns(line: str) -> dict[str, tuple[int, str, str]]:
     # Cut, as searching takes quadratic time.
     words = [re.match(r"\s*(.*?)\s*(?:\((\S*)\))?\Z", cell[:100], re.DOTALL).groups("") for cell in _cells(line)]
     # Older versions of nsys write nsec.
-    return {name.lower(): (place, unit.removesuffix("ec"), name) for place, (name, unit) in enumerate(words)}
+    # A column without a name is a data frame's index.
+    return {name.lower(): (place, unit.removesuffix("ec"), name) for place, (name, unit) in enumerate(words) if name}
 
 
 def read_report(path: str | Path) -> Timeline:
