@@ -265,6 +265,9 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
     rows = "".join(f"| {name} | {value} |\n" for name, value in EVALSCOPE.items())
     yield "printed table", written(folder / "evalscope.txt", rows), read_served
+    csv = "completed,total_input_tokens,total_output_tokens,max_concurrency,median_ttft_ms,median_tpot_ms\n"
+    csv += "64,65536,8192,16.0,80.5,7.5\n64,65536,8192,,80.5,7.5\n"
+    yield "table of runs", written(folder / "summary.csv", csv), read_served
     yield "printed batch", written(folder / "batch.txt", _BATCH), read_served
     yield "printed report", written(folder / "report.txt", _PRINTED_REPORT), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'

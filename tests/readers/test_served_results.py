@@ -3,6 +3,7 @@
 import json
 import math
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +137,21 @@ def test_files_without_a_result_are_refused(tmp_path):
     (tmp_path / "c.json").write_bytes(b"\xff\xfe{")
     with refused("not text in UTF-8"):
         read_served(tmp_path / "c.json")
+
+
+def test_a_table_of_runs(tmp_path):
+    """As vllm bench sweep writes it, with the index of a data frame."""
+    rows = [VLLM | {"tensor_parallel_size": 8.0}, VLLM | {"max_concurrency": None, "request_rate": 2.5}]
+    path = tmp_path / "summary.csv"
+    pd.DataFrame(rows).to_csv(path)
+    first, second = read_served(path)
+    assert first == one(tmp_path, tensor_parallel_size=8)._replace(place="summary.csv:2")
+    assert (second.place, second.in_flight, second.tensor) == ("summary.csv:3", 35, 0)
+    (found,) = recognise(path)
+    assert (found.content, list(found.cases)) == ("2 runs", ["serving_time"])
+    path.write_text(f"{path.read_text()},{'9' * 200_000}\n")
+    with refused("summary.csv", "not a CSV table"):
+        read_served(path)
 
 
 def test_inferencex_says_all_of_the_server_and_times_in_seconds(tmp_path):

@@ -8,6 +8,8 @@ versions of SGLang write all of its arguments. Sources: vllm-project/vllm, ``vll
 sgl-project/sglang, ``python/sglang/bench_serving.py``.
 """
 
+import csv
+import io
 import json
 import math
 import re
@@ -34,6 +36,8 @@ MARK = re.compile(
     + "|".join(load_generators.MARKS)
     + r')"\s*:'
 )
+#: What tells a table of results, such as the summary.csv of vllm bench sweep.
+COLUMNS = {"completed", "total_input_tokens", "total_output_tokens"}
 #: Names of a degree of parallelism among vLLM's metadata and SGLang's arguments.
 _DEGREES = {
     "tensor": ("tensor_parallel_size", "tp_size", "tp"),
@@ -132,12 +136,14 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if MARK.search(text):
         with suppress(ValueError, RecursionError):
             whole = json.loads(text)
-    if whole is None and (is_printed(text) or not MARK.search(text)):
+    if whole is None and (is_printed(text) or not MARK.search(text)) and not _is_table(text):
         printed = list(printed_runs(text))
         yield from enumerate(printed, len(printed) > 1)
         return
     one = isinstance(whole, dict)
-    if whole is None:
+    if _is_table(text):
+        entries = enumerate(_rows(path, text), 2)
+    elif whole is None:
         entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
     else:
         listed = load_generators.runs_in(whole) if one else whole
@@ -151,6 +157,19 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             or load_generators.reader_of(entry)
         ):
             yield 0 if one else at, entry
+
+
+def _is_table(text: str) -> bool:
+    return {cell.strip(' "') for cell in text[: 1 << 16].partition("\n")[0].split(",")} >= COLUMNS
+
+
+def _rows(path: Path, text: str) -> Iterator[dict[str, str]]:
+    try:
+        for row in csv.DictReader(io.StringIO(text)):
+            # Counts beside empty cells are decimals for pandas.
+            yield {name: value.removesuffix(".0") for name, value in row.items() if name and value}
+    except csv.Error as error:
+        raise InputError(path, "", f"not a CSV table ({error})", "leave out the times of every request") from None
 
 
 def _line(path: Path, at: int, line: str) -> Any:
