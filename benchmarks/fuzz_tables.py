@@ -121,6 +121,10 @@ CUTLASS_LOG = """=============================
 
 =============================
 """
+DEEPGEMM_LOG = """Testing GEMM:
+ > Performance (m=   64, n= 2112, k= 7168):   10 us | throughput:  194 TFLOPS, 1586 GB/s
+ > Perf (m=   128, n=  2112, k=  7168, 1D2D, layout=NT, BF16, acc=0):   11.5 us |  337 TFLOPS | 1443 GB/s | 1.02x cuBLAS
+"""
 CUTLASS_TABLE = (
     "CSV Results:\n\nProblem,Provider,OperationKind,m,n,k,A,B,Runtime\n"
     "1,CUTLASS,gemm,8,16,32,f16:row,f16:row,0.5\n2,CUTLASS,gemm,8,16,64,f16:row,f16:row,0.5\n"
@@ -145,11 +149,15 @@ READ = [
     *(
         (
             "kernel_time",
-            f"measurements: NAME, gpu: {gpu}, unit: ms",
+            f"measurements: NAME, gpu: {gpu}, unit: {unit}",
             lambda case: read_gemms(case.path("measurements"), case.inputs["unit"]),
             text,
         )
-        for gpu, text in (("h100-sxm", CUTLASS_LOG), ("h200-sxm", CUTLASS_TABLE))
+        for gpu, unit, text in (
+            ("h100-sxm", "ms", CUTLASS_LOG),
+            ("h200-sxm", "ms", CUTLASS_TABLE),
+            ("h100-sxm", "us", DEEPGEMM_LOG),
+        )
     ),
     (
         "kernel_time",

@@ -142,6 +142,7 @@ def _look(found: Found, head: bytes) -> None:
 def _text(found: Found, head: bytes) -> None:
     from gpuledger.readers.kernel_tables.cutlass import COLUMNS
     from gpuledger.readers.kernel_tables.cutlass_log import is_log
+    from gpuledger.readers.kernel_tables.deepgemm_log import is_deepgemm
     from gpuledger.readers.kernel_tables.mamf import is_mamf
     from gpuledger.readers.printed_runs import is_printed
     from gpuledger.readers.served_results import COLUMNS as SERVED
@@ -165,6 +166,9 @@ def _text(found: Found, head: bytes) -> None:
     elif is_mamf(text):
         found.format, found.content = "log of mamf-finder.py", found.size
         found.cases = {"kernel_time": {"measurements": found.path.name, "gpu": None, "unit": "TFLOP/s"}}
+    elif is_deepgemm(text):
+        found.format, found.content = "log of DeepGEMM's tests", found.size
+        found.cases["kernel_time"] = {"measurements": found.path.name, "gpu": None, "unit": "us"}
     elif explained := explain(found.path.name, text):
         found.format, problem = explained
         found.problems.append(problem)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.kernel_tables.cutlass_log import HEADER, is_log, read_log
+from gpuledger.readers.kernel_tables.cutlass_log import HEADER, read_log
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 
 #: Columns that tell its CSV from others, and those that are read besides sizes.
@@ -14,18 +14,8 @@ COLUMNS = ("Provider", "OperationKind", "m", "n", "k", "A", "B", "Runtime")
 _OTHERS = ("Operation", "Disposition", "Status", "batch_count", "op_class", "accum")
 #: Its operands' types, as :mod:`.gemms` calls them.
 _TYPES = {"f16": "float16", "bf16": "bfloat16", "tf32": "tf32", "s8": "int8", "e4m3": "fp8", "e5m2": "fp8"}
-_HEAD = 1 << 16
 #: What it says of results that were right, or that nobody asked it to check.
 _GOOD = ("passed", "not_verified")
-
-
-def is_cutlass(path: Path) -> bool:
-    """Tell whether a file begins like what cutlass_profiler writes or prints."""
-    try:
-        with path.open("rb") as file:
-            return path.suffix != ".parquet" and is_log(file.read(_HEAD).decode("utf-8", "replace"))
-    except OSError:
-        return False
 
 
 def read_cutlass(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:

@@ -1,17 +1,21 @@
 """Measured times of GEMMs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.kernel_tables.cutlass import is_cutlass, read_cutlass
-from gpuledger.readers.kernel_tables.mamf import begins_like_mamf, read_mamf
+from gpuledger.readers.kernel_tables.cutlass import read_cutlass
+from gpuledger.readers.kernel_tables.cutlass_log import is_log
+from gpuledger.readers.kernel_tables.deepgemm_log import is_deepgemm, read_deepgemm
+from gpuledger.readers.kernel_tables.mamf import is_mamf, read_mamf
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 from gpuledger.readers.tabular import by_value
 
 #: The unit of rates that may stand in for times of GEMMs.
 RATE = "TFLOP/s"
+_HEAD = 1 << 16
 
 #: What benchmarks call a GEMM's type: the precision of its multiplications here, and the group that it is judged in.
 #: Other kernels do ``fp8_static`` and ``fp8_ootb`` than ``fp8``; with ``_wo`` only the weights are in fewer bits.
@@ -39,7 +43,7 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     path : path
         A Parquet or CSV file with the columns ``gemm_dtype, m, n, k, latency`` and, if it likes, ``kernel_source``
         and ``framework`` (others are ignored). With the unit ``TFLOP/s`` the column ``rate`` takes the latency's place.
-        Or what cutlass_profiler writes or prints, or the log of mamf-finder.py.
+        Or what cutlass_profiler writes or prints, what DeepGEMM's tests print, or the log of mamf-finder.py.
     unit : str
         Of the times: ``s``, ``ms``, ``us`` or ``ns``; or `RATE`.
 
@@ -51,8 +55,7 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     skipped : list of str
         Types that no model knows; their rows are left out.
     """
-    own = read_cutlass if is_cutlass(path) else read_mamf if begins_like_mamf(path) else None
-    if own:
+    if own := _reader_of(path):
         found, skipped = own(path, unit)
         if unknown := sorted(set(found["gemm_dtype"]) - set(DTYPES)):
             raise InputError(path, "", f"no row of a known type (found {', '.join(unknown)})", f"known are: {_KNOWN}")
@@ -78,3 +81,13 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     flop = 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
     frame = frame.assign(**sizes, measured_s=flop / (times * 1e12) if rates else times)
     return median_of_equal(frame.dropna(subset=["precision"])), skipped
+
+
+def _reader_of(path: Path) -> Callable[[Path, str], tuple[pd.DataFrame, list[str]]] | None:
+    """Return what reads a file that begins like what a benchmark of GEMMs writes or prints; None of a plain table."""
+    if path.suffix == ".parquet" or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD).decode("utf-8", "replace")
+    own = ((is_log, read_cutlass), (is_mamf, read_mamf), (is_deepgemm, read_deepgemm))
+    return next((read for tells, read in own if tells(head)), None)

@@ -14,21 +14,11 @@ _PRODUCT = re.compile(
     r"\|[ \t]*([\d.]{1,20})(?:\(mean\)[^@|\n]{0,60}|[ \t]*TFLOPS[ \t]*)@[ \t]*(\d{1,12})x(\d{1,12})x(\d{1,12})\b"
 )
 _MOST_BYTES = 1 << 30
-_HEAD = 1 << 16
 
 
 def is_mamf(head: str) -> bool:
     """Tell whether a text begins like a log of mamf-finder.py."""
     return bool(_DTYPE.search(head) and _PRODUCT.search(head))
-
-
-def begins_like_mamf(path: Path) -> bool:
-    """Tell whether a file begins like a log of mamf-finder.py."""
-    try:
-        with path.open("rb") as file:
-            return path.suffix != ".parquet" and is_mamf(file.read(_HEAD).decode("utf-8", "replace"))
-    except OSError:
-        return False
 
 
 def read_mamf(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
