@@ -152,6 +152,7 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         entry = flat(entry) if isinstance(entry, dict) else entry
         if isinstance(entry, dict) and (
             {"request_throughput", "output_throughput"} & entry.keys()
+            or entry.keys() >= COLUMNS
             or is_row(entry)
             or trtllm_bench.is_report(entry)
             or load_generators.reader_of(entry)
