@@ -286,9 +286,19 @@ def test_inspect_suggests_the_dataset_yaml(tmp_path):
     assert "          gpu: null  # fill it in\n" in run("inspect", tmp_path / "gemm.csv")
 
 
-@pytest.mark.parametrize("sign", [";", "\t"])
-def test_inspect_says_which_sign_separates_columns(tmp_path, sign):
-    (tmp_path / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n".replace(",", sign))
+NSYS = "Time (%),Total Time (ns),Instances,Avg (ns),Name\n75.0,6000,3,2000.0,gemm\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n", ";"),
+        ("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n", "\t"),
+        (NSYS, ";"),
+    ],
+)
+def test_inspect_says_which_sign_separates_columns(tmp_path, text, sign):
+    (tmp_path / "gemm.csv").write_text(text.replace(",", sign))
     found = inspect(tmp_path / "gemm.csv", status=1)[0]
     assert found["problems"] == [
         f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals"

@@ -152,6 +152,10 @@ def _text(found: Found, head: bytes) -> None:
     first = text.partition("\n")[0].strip()
     columns = {cell.strip().strip('"') for cell in first.split(",")}
     title, cases = find_table(columns, found.path.name)
+
+    def is_known(sign: str) -> bool:
+        return bool(find_table(set(first.split(sign)), "")[1] or find_report(first.replace(sign, ",")))
+
     if cases:
         found.format, found.content, found.cases = title, f"{len(columns)} columns, {found.size}", cases
     elif {"name", "sms"} <= columns:
@@ -181,7 +185,7 @@ def _text(found: Found, head: bytes) -> None:
         found.problems.append("it has no table of kernels: nsys stats --report cuda_gpu_trace --format csv REPORT")
     elif near := nearly_a_table(columns):
         found.problems.append(f"nothing here reads this table; {near}")
-    elif sign := next((sign for sign in ";\t" if find_table(set(first.split(sign)), found.path.name)[1]), ""):
+    elif sign := next((sign for sign in ";\t" if is_known(sign)), ""):
         found.problems.append(
             f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals"
         )
