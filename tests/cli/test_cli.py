@@ -207,6 +207,11 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ),
         ("nvbench.json", b'{"benchmarks": [{"states": [{"summaries": [{"tag": "nv/cold/time/gpu/mean"}]}]}]}', "nsys"),
         ("layers.json", b'[{"count": 9}, {"name": "conv", "timeMs": 12.5, "averageMs": 0.1}]', "nsys profile trtexec"),
+        (
+            "processed.csv",
+            b"Annotation,n,AvgValue,StdDev,Metric,Kernel\na,64,2.5,0.1,gpu__time_duration.sum,k\n",
+            "ncu-rep",
+        ),
         ("pytorch.json", b'[{"benchmark": {"name": "vLLM benchmark"}}]', "vllm bench serve --save-result"),
         ("conv.csv", b"Problem,Provider,OperationKind,n,h\n1,CUTLASS,conv2d,8,224\n", "of a run of GEMMs"),
         ("um.txt", b"==1== NVPROF is profiling process 1\nNo kernels were profiled.\n", "no table of kernels"),

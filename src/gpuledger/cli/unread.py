@@ -152,6 +152,11 @@ _KINDS = (
         r'|\A\s*\[\s*\{\s*"(?:Time ?\(%\)|Start \(\w+\)|NVTX Range)"\s*:',
     ),
     _Kind(
+        "results of nsight-python",
+        "they are means over runs, and may be divided by a baseline's; give the .ncu-rep that was written beside them",
+        head=r"\A(?=[^\n]*\bAnnotation\b)[^\n]*\bAvgValue,StdDev,",
+    ),
+    _Kind(
         "source page of Nsight Compute",
         "it has a row per instruction; export it with ncu --import REPORT --csv --page raw",
         head=r'\A"?#"?,(?:[^\n]*,)?"?(?:Address|Source)"?,',
