@@ -192,7 +192,11 @@ SIGNS = ["# ", "#", "// ", "/// ", "> ", "    ", " * ", "| "]
 LABELS = ["(Worker_TP0 pid=2551) ", "(Worker pid=7, ip=10.0.0.1) ", "0: ", "[1,0]<stdout>:"]
 
 
-@pytest.mark.parametrize("sign", [*SIGNS, *LABELS])
+#: As vLLM writes it into a file, too.
+COLOURED = "\x1b[1;36m(Worker_TP0 pid=2551)\x1b[0;0m "
+
+
+@pytest.mark.parametrize("sign", [*SIGNS, *LABELS, COLOURED])
 def test_torch_in_comments(read, sign):
     rows = [
         ("aten::mm", "65.000ms", "800.000us", "97.00%", "1"),

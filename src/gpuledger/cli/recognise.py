@@ -105,6 +105,7 @@ def _said(error: InputError) -> str:
 
 
 def _look(found: Found, head: bytes) -> None:
+    from gpuledger.readers.colours import without_colours
     from gpuledger.readers.timelines import JSON
     from gpuledger.readers.timelines.zipped import MAGIC
 
@@ -136,7 +137,7 @@ def _look(found: Found, head: bytes) -> None:
     elif JSON.match(head) and not _NCU_TEXT.search(head):
         _json(found, head)
     else:
-        _text(found, head)
+        _text(found, without_colours(head))
 
 
 def _text(found: Found, head: bytes) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from gpuledger.errors import InputError, InputWarning, visible
 from gpuledger.readers import load_generators, trtllm_bench
+from gpuledger.readers.colours import without_colours
 from gpuledger.readers.inferencex import as_result, flat, is_row
 from gpuledger.readers.printed_runs import is_printed, printed_runs
 
@@ -129,7 +130,7 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if path.stat().st_size > MOST_BYTES:
         raise InputError(path, "", f"larger than {MOST_BYTES >> 20} MiB", "leave out the times of every request")
     try:
-        text = path.read_text("utf-8-sig")
+        text = without_colours(path.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "", "not text in UTF-8", "give the file that the benchmark wrote") from None
     whole = None

@@ -108,7 +108,9 @@ def test_windows_line_ends_and_a_cut(tmp_path):
     assert len(read(tmp_path, DETAILS[: DETAILS.index("DRAM Throughput")]).metrics) == 2
 
 
-@pytest.mark.parametrize("sign", ["0: ", " 12: ", "[1,0]<stdout>:", "// ", " * ", "#", "> ", "app-1  | "])
+@pytest.mark.parametrize(
+    "sign", ["0: ", " 12: ", "[1,0]<stdout>:", "// ", " * ", "#", "> ", "app-1  | ", "\x1b[36mapp-1  |\x1b[0m "]
+)
 def test_what_launchers_and_comments_put_in_front_of_every_line(tmp_path, sign):
     whole = read(tmp_path, DETAILS)
     found = read(tmp_path, "".join(f"{sign}{line}\n" for line in DETAILS.splitlines()))

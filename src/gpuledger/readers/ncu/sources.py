@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from gpuledger.errors import InputError
+from gpuledger.readers.colours import without_colours
 from gpuledger.readers.ncu.text_pages import csv_of_text
 
 BLOCK_BYTES = 1 << 20
@@ -156,7 +157,7 @@ def _clean(block: bytes) -> bytes:
         block = block.decode("utf-8", "gpuledger.latin-1").encode()
     if b"\r" in block:
         block = re.sub(rb"\r+\n", b"\n", block)
-    return block
+    return without_colours(block)
 
 
 def _import_report(path: Path, stack: contextlib.ExitStack, scaled: bool) -> BinaryIO:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError, warn
+from gpuledger.readers.colours import without_colours
 from gpuledger.readers.tabular import SECONDS
 from gpuledger.readers.timelines import printed_text, report_json, torch_table
 from gpuledger.readers.timelines.report_kinds import REPORTS, ReportKind
@@ -87,13 +88,13 @@ def read_report(path: str | Path) -> Timeline:
                 file = io.BytesIO(raw.read().decode("utf-16", "replace").encode("utf-8", "replace"))
             file = _from_json(path, file)
             for _ in range(_MOST_LINES):
-                line = file.readline(1 << 20).decode("utf-8-sig", "replace")
+                line = without_colours(file.readline(1 << 20)).decode("utf-8-sig", "replace")
                 if not line or (found := _report_of(line)):
                     break
             if not line or found is None:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
-            content = _rest(path, file).replace(b"\r\n", b"\n")
+            content = without_colours(_rest(path, file)).replace(b"\r\n", b"\n")
         return _read_tables(path, line, *found, content)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
