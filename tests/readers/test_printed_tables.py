@@ -189,6 +189,7 @@ def test_torch_on_other_devices(read, device):
 
 
 SIGNS = ["# ", "#", "// ", "/// ", "> ", "    ", " * ", "| "]
+LOGGERS = ["2026-07-01T10:00:00.123Z ", "INFO 07-01 10:00:00 [gpu_worker.py:77] ", "[rank0]: "]
 LABELS = ["(Worker_TP0 pid=2551) ", "(Worker pid=7, ip=10.0.0.1) ", "0: ", "[1,0]<stdout>:"]
 
 
@@ -196,7 +197,7 @@ LABELS = ["(Worker_TP0 pid=2551) ", "(Worker pid=7, ip=10.0.0.1) ", "0: ", "[1,0
 COLOURED = "\x1b[1;36m(Worker_TP0 pid=2551)\x1b[0;0m "
 
 
-@pytest.mark.parametrize("sign", [*SIGNS, *LABELS, COLOURED])
+@pytest.mark.parametrize("sign", [*SIGNS, *LABELS, COLOURED, *LOGGERS, "vllm-1  | "])
 def test_torch_in_comments(read, sign):
     rows = [
         ("aten::mm", "65.000ms", "800.000us", "97.00%", "1"),
@@ -205,6 +206,13 @@ def test_torch_in_comments(read, sign):
     table = "".join(f"{sign}{line}\n" for line in printed_by_torch(rows, total="800.000us").splitlines())
     expected = [["void gemm<float, 2>(int *)", 1]], pytest.approx([800e-6])
     assert read(f"import torch\n{table}x = 1\n{sign}Name  of  another  table  with  many  cells\n") == expected
+
+
+@pytest.mark.parametrize("sign", [*LOGGERS, "app-1  | "])
+def test_nsys_behind_what_a_logger_writes(read, sign):
+    lines = [line.replace("00:00", f"00:{at:02}") for at, line in enumerate(sign + line for line in NSYS.splitlines())]
+    other = "[rank1]: void other<float, 2>(int *)"
+    assert read("\n".join([*lines[:6], other, *lines[6:]])) == read(NSYS)
 
 
 @pytest.mark.parametrize("label", LABELS)

@@ -18,12 +18,27 @@ _RULE = re.compile(r"\s*[-+|][-+|=: ]*$")
 #: What stands behind a table: an empty line, a message, or the title or the header of another table.
 _END = re.compile(r"\s*$|==|\s*\*\* |Processing \[|[\s|]*(?:Type\s+)?Time ?\(%\)")
 #: People keep tables in comments of programs, and in quotes of letters; vLLM and Ray put processes in front of every
-#: line, srun --label and mpirun ranks.
+#: line, srun --label and mpirun ranks, Docker Compose containers.
 COMMENT = re.compile(
     r"(?m)^[ \t]*(?:(//[/!]?|#|>|\*(?![*/])) ?|\(\w[^()\n]{0,80}?\bpid=\d{1,9}[^()\n]{0,40}\) ?"
-    r"|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|\d{1,5}: )"
+    r"|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|\d{1,5}: |[\w.-]{1,60} +\| (?=[^|\n]*$))"
 )
+#: A label before a rule of dashes, and times in labels.
+_LABELLED = re.compile(rb"([^\n]{0,200}?[^\s|+:=-][:| ]{0,4}?)(?:\+|\| ?)?-{3,}(?=[-+| :]*(?:\n|$))")
+_MOMENT = re.compile(rb"\d{1,4}(?:[-:.,T/]\d{1,9}){1,9}Z?")
 _SIZE = re.compile(r"\((\d+) (\d+) (\d+)\)")
+
+
+def without_labels(line: str, content: bytes) -> tuple[str, bytes]:
+    """Return a header and what follows it without what a logger or a launcher puts in front of every line.
+
+    The rule below the header tells how wide that is. A label may differ in its time; lines with others are left out.
+    """
+    if not (rule := _LABELLED.match(content)) or COMMENT.fullmatch(rule[1].decode("utf-8", "replace")):
+        return line, content
+    width, own = len(rule[1]), _MOMENT.sub(b"", rule[1])
+    rows = (row[width:] for row in content.split(b"\n") if _MOMENT.sub(b"", row[:width]).ljust(len(own)) == own)
+    return line.encode()[width:].decode("utf-8", "replace"), b"\n".join(rows)
 
 
 def header(line: str) -> str:

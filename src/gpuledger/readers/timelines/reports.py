@@ -95,7 +95,8 @@ def read_report(path: str | Path) -> Timeline:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
             content = without_colours(_rest(path, file)).replace(b"\r\n", b"\n")
-        return _read_tables(path, line, *found, content)
+        line, content = printed_text.without_labels(line, content)
+        return _read_tables(path, line, *(_report_of(line) or found), content)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
     except pa.ArrowInvalid as error:

@@ -34,6 +34,8 @@ def _cells(line: str, bars: bool) -> list[str]:
 def header(line: str) -> str:
     """Return the header of the CSV table of a header that torch.profiler printed; empty of any other line."""
     names = _cells(COMMENT.sub("", line), " | " in line)
+    # Behind what a logger puts in front of it.
+    names = names[names.index("Name") :] if "Name" in names[:3] else names
     printed = names[0] == "Name" and "# of Calls" in names and any(map(_SELF.fullmatch, names))
     return ",".join(_COLUMNS) if printed else ""
 
