@@ -51,6 +51,8 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "ncu long_base.txt", DATA / "ncu/long_base.txt", ncu.read
     labelled = "".join(f"0: {line}\n" for line in (DATA / "ncu/long_base.txt").read_text().splitlines())
     yield "ncu by srun", written(folder / "srun.txt", labelled), ncu.read
+    timed = labelled.replace("0: ", "2026-07-01T10:00:00.5Z [rank0]: ")
+    yield "ncu by a logger", written(folder / "timed.txt", timed), ncu.read
     rows = "k,gpu__time_duration.sum,12512\nk,dram__bytes.sum,1.5\nm,gpu__time_duration.sum,2512\n"
     unitless = written(folder / "unitless.csv", f"Kernel Name,Metric Name,Metric Value\n{rows}")
     yield "ncu without units", unitless, lambda path: launch_quantities(ncu.read(path))
@@ -250,6 +252,8 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "torch.profiler's table", written(folder / "torch.txt", _TORCH_TABLE), read_timeline
     labelled = "".join(f"(Worker_TP0 pid=7) {line}\n" for line in _TORCH_TABLE.splitlines())
     yield "table of a worker", written(folder / "worker.log", labelled), read_timeline
+    timed = labelled.replace("(Worker_TP0 pid=7) ", "\x1b[36m10:00:00 [rank0]:\x1b[0m ")
+    yield "table of a logger", written(folder / "logger.log", timed), read_timeline
     yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
     loads = {
         "AIPerf": AIPERF,

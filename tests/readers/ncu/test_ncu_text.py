@@ -117,6 +117,15 @@ def test_what_launchers_and_comments_put_in_front_of_every_line(tmp_path, sign):
     assert found.metrics.equals(whole.metrics) and found.launches.equals(whole.launches)
 
 
+def test_a_logger_may_put_a_time_in_front_of_every_line(tmp_path):
+    whole = launch_quantities(read(tmp_path, DETAILS))
+    lines = DETAILS.splitlines()
+    timed = "".join(f"2026-07-01T10:00:{at:02}.5Z [rank0]: {line}\n" for at, line in enumerate(lines))
+    assert launch_quantities(read(tmp_path, timed)).equals(whole)
+    with pytest.raises(InputError, match="no metric table"):
+        read(tmp_path, "".join(f"[rank{rank}]: {line}\n" for line in lines for rank in (0, 1)))
+
+
 def test_a_comment_in_a_program(tmp_path):
     page = "".join(f"// {line}\n" for line in DETAILS.splitlines())
     frame = launch_quantities(read(tmp_path, f"#include <cstdio>\nint main() {{ return 0; }}\n{page}"))

@@ -26,6 +26,8 @@ _PREFIX = re.compile(
     r"^(?: *\d{1,5}: ?|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|[ \t]*(?://[/!]?|#|>|\*(?![*/])) ?|[\w.-]{1,60} +\| )"
 )
 _UNCUT = re.compile(r"(?!)")
+_LABELLED = re.compile(r"^(.{0,200}?[^\s-]) *-{3,}(?: -{3,}){2,}\s*$")
+_MOMENT = re.compile(r"\d{1,4}(?:[-:.,T/]\d{1,9}){1,9}Z?")
 _CSV = re.compile(rb'"Metric Name"|"Kernel Name"|,Metric Name,|,Kernel Name,')
 _LAUNCH = ("ID", "Process ID", "Kernel Name", "Context", "Stream", "Grid Size", "Block Size", "Device", "CC")
 _METRIC = ("Section Name", "Metric Name", "Metric Unit")
@@ -52,12 +54,18 @@ def csv_of_text(blocks: Iterable[bytes]) -> Iterator[bytes]:
         match[0].strip() for line in lines if (match := _PREFIX.match(line)) and _RULE.match(line[match.end() :])
     }
     # Lines of several processes between each other are not one page.
-    cut = _PREFIX if len(prefixes) == 1 else _UNCUT
+    cut = _PREFIX if len(prefixes) == 1 else _UNCUT if prefixes else _label(lines)
     lines = [cut.sub("", line) for line in lines]
     if any(map(_RULE.match, lines)) and any(_KERNEL.match(line) or _SUMMARY.match(line) for line in lines):
         page = _TextPage(any(map(_SUMMARY.match, lines)), cut)
         return (page.rows(block) for block in chain([first], blocks))
     return chain([first] if first else [], blocks)
+
+
+def _label(lines: list[str]) -> re.Pattern[str]:
+    """Return what else a logger puts in front of tables: one label, but for its time."""
+    labels = {tuple(_MOMENT.split(match[1])) for line in lines if (match := _LABELLED.match(line))}
+    return re.compile("^" + _MOMENT.pattern.join(map(re.escape, labels.pop()))) if len(labels) == 1 else _UNCUT
 
 
 class _TextPage:
