@@ -254,6 +254,8 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "table of a worker", written(folder / "worker.log", labelled), read_timeline
     timed = labelled.replace("(Worker_TP0 pid=7) ", "\x1b[36m10:00:00 [rank0]:\x1b[0m ")
     yield "table of a logger", written(folder / "logger.log", timed), read_timeline
+    saved = ',Name,Self CPU,CPU total,Self CUDA,# of Calls\n0,aten::mm,9us,9us,5ms,2\n1,"k<a, b>",0us,0us,5ms,2\n'
+    yield "saved table of torch.profiler", written(folder / "torch.csv", saved), read_timeline
     yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
     loads = {
         "AIPerf": AIPERF,

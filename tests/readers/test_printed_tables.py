@@ -1,5 +1,7 @@
 """Tables of kernels that nsys, rocprofv3 and torch.profiler print in a terminal, as people keep them."""
 
+import csv
+import io
 import re
 import warnings
 
@@ -215,6 +217,12 @@ def test_nsys_behind_what_a_logger_writes(read, sign):
     assert read("\n".join([*lines[:6], other, *lines[6:]])) == read(NSYS)
 
 
+def test_a_damaged_rule_is_no_label(read):
+    """Found by the fuzzer: all that stands before its last dashes was cut off, with the header."""
+    with pytest.raises(InputError, match="row 1 below the header, column Instances"):
+        read(NSYS.replace(RULE, RULE.replace("  ---------  --------  ---------", "  ---------  name  ---------")))
+
+
 @pytest.mark.parametrize("label", LABELS)
 def test_lines_of_other_processes_are_left_out(read, label):
     rows = [("gemm_kernel", "0.000us", "800.000us", "100.00%", "1"), ("## Call x", "1s", "1s", "0.00%", "1")]
@@ -233,6 +241,18 @@ def test_torch_in_markdown(read):
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     other = "".join(f"| {' | '.join(line)} |\n" for line in (("a", "b", "c", "d", "e"), ("x", "0", "0", "1s", "2")))
     assert read(f"# Profile\n\n{table}\n{other}") == ([["add", 3]], pytest.approx([7e-6]))
+
+
+@pytest.mark.parametrize("sign", [",", "\t"])
+def test_torch_saved_as_a_table(read, sign):
+    rows = [
+        ("", "Name", "Self CPU", "CPU total", "Self CUDA", "# of Calls"),
+        ("0", "aten::mm", "65.000ms", "65.000ms", "9.000us", "1"),
+        ("1", f"gemm<a{sign}b>", "0.000us", "0.000us", "9.000us", "3"),
+    ]
+    file = io.StringIO()
+    csv.writer(file, delimiter=sign).writerows(rows)
+    assert read(file.getvalue()) == ([[f"gemm<a{sign}b>", 3]], pytest.approx([9e-6]))
 
 
 def test_torch_without_rows_of_kernels(read):

@@ -24,7 +24,7 @@ COMMENT = re.compile(
     r"|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|\d{1,5}: |[\w.-]{1,60} +\| (?=[^|\n]*$))"
 )
 #: A label before a rule of dashes, and times in labels.
-_LABELLED = re.compile(rb"([^\n]{0,200}?[^\s|+:=-][:| ]{0,4}?)(?:\+|\| ?)?-{3,}(?=[-+| :]*(?:\n|$))")
+_LABELLED = re.compile(rb"((?:(?!---)[^\n]){0,200}?[^\s|+:=-][:| ]{0,4}?)(?:\+|\| ?)?-{3,}(?=[-+| :]*(?:\n|$))")
 _MOMENT = re.compile(rb"\d{1,4}(?:[-:.,T/]\d{1,9}){1,9}Z?")
 _SIZE = re.compile(r"\((\d+) (\d+) (\d+)\)")
 

@@ -48,7 +48,8 @@ def find_report(head: str) -> str:
 
 def _report_of(line: str) -> tuple[ReportKind, str] | None:
     """Return of which report a line is the header, and that as the header of a CSV table; None if it is none."""
-    for header in dict.fromkeys((line, torch_table.header(line), printed_text.header(line))):
+    # First that of torch.profiler: saved as CSV, its rows are also operators, which are no kernels.
+    for header in dict.fromkeys((torch_table.header(line), line, printed_text.header(line))):
         names = _columns(header).keys()
         for report in REPORTS:
             if report.columns() <= names and not names & set(report.lacks):
@@ -95,8 +96,10 @@ def read_report(path: str | Path) -> Timeline:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
             content = without_colours(_rest(path, file)).replace(b"\r\n", b"\n")
-        line, content = printed_text.without_labels(line, content)
-        return _read_tables(path, line, *(_report_of(line) or found), content)
+        bare, rest = printed_text.without_labels(line, content)
+        if again := _report_of(bare):
+            line, content, found = bare, rest, again
+        return _read_tables(path, line, *found, content)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
     except pa.ArrowInvalid as error:

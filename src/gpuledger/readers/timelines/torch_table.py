@@ -21,19 +21,30 @@ _COLUMNS = ("Name", "Self CUDA", "# of Calls")
 _RANGE = re.compile(r"ProfilerStep\*|## Call CompiledFxGraph|Torch-Compiled Region")
 #: Names of kernels of C++ have more signs; a range's name may be a kernel's.
 _PLAIN = re.compile(r"[\w .:/#-]+")
+_LONGEST = 1 << 16  # of rows, below the limit of csv
 #: Times are printed with so many digits that their sum is off by far less.
 _EXACT = 0.02
 
 
-def _cells(line: str, bars: bool) -> list[str]:
-    """Return the cells of a line; a table may stand in a comment, or have bars as in Markdown."""
-    line = line.strip().strip("|")
-    return [cell.strip(" `") for cell in line.split("|")] if bars else _APART.split(line.strip())
+def _sign_of(header: str) -> str:
+    """Return what separates cells: blanks (empty), bars as in Markdown, or commas or tabs, as people save tables."""
+    return "|" if " | " in header else next((sign for sign in "\t," if re.search(rf'Name"?{sign}', header)), "")
+
+
+def _cells(line: str, sign: str) -> list[str]:
+    if sign == "|":
+        return [cell.strip(" `") for cell in line.strip().strip("|").split("|")]
+    line = line.strip("\r\n")
+    return next(csv.reader([line], delimiter=sign), []) if sign else _APART.split(line.strip().strip("|").strip())
 
 
 def header(line: str) -> str:
     """Return the header of the CSV table of a header that torch.profiler printed; empty of any other line."""
-    names = _cells(COMMENT.sub("", line), " | " in line)
+    line = COMMENT.sub("", line.replace("\0", ""))
+    try:
+        names = _cells(line, _sign_of(line)) or [""]
+    except csv.Error:
+        return ""
     # Behind what a logger puts in front of it.
     names = names[names.index("Name") :] if "Name" in names[:3] else names
     printed = names[0] == "Name" and "# of Calls" in names and any(map(_SELF.fullmatch, names))
@@ -47,15 +58,16 @@ def rows(line: str, text: str) -> tuple[str, str]:
     Ranges that the program marked have two rows, too; there, one counts all that the GPU does meanwhile. If the other
     is beyond the table's limit, kernels take longer than the total with them: they are left out, longest first.
     """
-    names, text = _cells(COMMENT.sub("", line), bars := " | " in line), below(line, text)
+    header, text = COMMENT.sub("", line.replace("\0", "")), below(line, text)
+    names = _cells(header, sign := _sign_of(header))
     own = next(filter(_SELF.fullmatch, names))
     cells = []
     for row in text.split("\n"):
-        if _RULE.fullmatch(row) or (bars and not row.strip()):
+        if _RULE.fullmatch(row) or (sign == "|" and not row.strip()):
             if cells:
                 break
             continue
-        found = _cells(row, bars)
+        found = _cells(row.replace("\0", "")[:_LONGEST], sign)
         if len(found) >= names.index("# of Calls") + 1:
             cells.append(dict(zip(names, found, strict=False)))
     calls = [row for row in cells if _seconds(row.get("CPU total", row.get("Self CPU", "")))]
