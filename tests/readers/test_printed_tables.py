@@ -5,6 +5,7 @@ import io
 import re
 import warnings
 
+import pandas as pd
 import pytest
 
 from gpuledger.errors import InputError, InputWarning
@@ -241,6 +242,14 @@ def test_torch_in_markdown(read):
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     other = "".join(f"| {' | '.join(line)} |\n" for line in (("a", "b", "c", "d", "e"), ("x", "0", "0", "1s", "2")))
     assert read(f"# Profile\n\n{table}\n{other}") == ([["add", 3]], pytest.approx([7e-6]))
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_a_data_frame_that_pandas_printed(read, index):
+    names = ["Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Name"]
+    frame = pd.DataFrame([(75.0, 6000, 3, 2000.0, "void gemm<float, 2>(int *)"), (25.0, 2000, 1, 2000.0, "add")])
+    text = frame.set_axis(names, axis=1).to_string(index=index)
+    assert read(f"kernels:\n{text}\n") == ([["void gemm<float, 2>(int *)", 3], ["add", 1]], pytest.approx([6e-6, 2e-6]))
 
 
 @pytest.mark.parametrize("sign", [",", "\t"])

@@ -10,6 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 #: No table of kernels has fewer columns.
 _LEAST = 4
@@ -23,6 +24,9 @@ COMMENT = re.compile(
     r"(?m)^[ \t]*(?:(//[/!]?|#|>|\*(?![*/])) ?|\(\w[^()\n]{0,80}?\bpid=\d{1,9}[^()\n]{0,40}\) ?"
     r"|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|\d{1,5}: |[\w.-]{1,60} +\| (?=[^|\n]*$))"
 )
+#: Names of columns, and how a row of a data frame begins that pandas prints with its index.
+_NAMES = re.compile(r"\S+(?: \S+)*")
+_INDEXED = re.compile(r"\d{1,9} +\S")
 #: A label before a rule of dashes, and times in labels.
 _LABELLED = re.compile(rb"((?:(?!---)[^\n]){0,200}?[^\s|+:=-][:| ]{0,4}?)(?:\+|\| ?)?-{3,}(?=[-+| :]*(?:\n|$))")
 _MOMENT = re.compile(rb"\d{1,4}(?:[-:.,T/]\d{1,9}){1,9}Z?")
@@ -55,7 +59,8 @@ def rows(line: str, text: str) -> str:
     line, text : str
         The header, and what follows it.
     """
-    return _csv(_rows(_split(COMMENT.sub("", line)), below(line, text)))
+    bare = COMMENT.sub("", line)
+    return _csv(_rows(_split(bare), [match.end() for match in _NAMES.finditer(bare)], below(line, text)))
 
 
 def below(line: str, text: str) -> str:
@@ -88,7 +93,8 @@ def _axes(name: str) -> list[str]:
     return [f"{name[:-5]} {axis}" for axis in "XYZ"] if name in ("Grid Size", "Block Size") else [name]
 
 
-def _rows(names: list[str], text: str) -> Iterator[list[str]]:
+def _rows(names: list[str], ends: list[int], text: str) -> Iterator[list[str]]:
+    """Yield the rows below names, which end at these places."""
     typed, kind = names[0] == "Type", ""
     columns: list[tuple[int, int]] = []
     begun = False
@@ -105,6 +111,8 @@ def _rows(names: list[str], text: str) -> Iterator[list[str]]:
             cells = _split(row[stated.end() :] if stated else row, len(names) - typed)
             if len(columns) == len(names) and len(cells) > 1:
                 cells = _cut(row, columns) or cells
+            elif not columns and len(ends) == len(names) and (_INDEXED.match(row) or len(cells) < len(names) - typed):
+                cells = _aligned(row, ends) or cells
             if len(cells) == len(names) - typed:
                 pairs = zip(names[typed:], cells, strict=True)
                 yield [kind] * typed + [part for name, cell in pairs for part in _parts(name, cell)]
@@ -133,6 +141,17 @@ def _cut(row: str, columns: list[tuple[int, int]]) -> list[str]:
     if any(row[end:start].strip() for (start, _), end in zip(columns, ends, strict=False)):
         return []
     return [row[start:end].strip() for start, end in columns[:-1]] + [row[columns[-1][0] :].strip()]
+
+
+def _aligned(row: str, ends: list[int]) -> list[str]:
+    """Return the cells of a row as pandas prints it, ending below their names; no cells if text goes on there.
+
+    Without a name, the index is in front of the first cell.
+    """
+    if any(row[end : end + 1].strip() for end in ends[:-1]):
+        return []
+    cells = [row[start:end].strip() for start, end in pairwise([0, *ends[:-1], len(row)])]
+    return [*cells[0].split()[-1:], *cells[1:]]
 
 
 def _parts(name: str, cell: str) -> list[str]:
