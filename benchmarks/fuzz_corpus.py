@@ -245,6 +245,9 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "nvprof text", written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
     yield "nvprof trace as text", written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
     yield "nsys text", written(folder / "nsys.txt", _NSYS_TEXT), read_timeline
+    frame = "   Time (%)  Total Time (ns)  Instances       Name\n0      75.0             6000          3  k<int, 2>\n"
+    frame += "1      25.0             2000          1        add\n"
+    yield "printed data frame", written(folder / "frame.txt", frame), read_timeline
     yield "rocprof-compute's box", written(folder / "box.txt", _BOX), read_timeline
     with closing(sqlite3.connect(folder / "a.rpd")) as database:
         database.executescript(_RPD)
