@@ -264,6 +264,11 @@ def test_torch_saved_as_a_table(read, sign):
     assert read(file.getvalue()) == ([[f"gemm<a{sign}b>", 3]], pytest.approx([9e-6]))
 
 
+def test_torch_saved_in_another_order(read):
+    text = "Name,# of Calls,Self CPU,Self CUDA\ngemm,3,0.000us,9.000us\ncut,3,0.000us\n"
+    assert read(text) == ([["gemm", 3]], pytest.approx([9e-6]))
+
+
 def test_torch_without_rows_of_kernels(read):
     rows = [("aten::div", "4.095ms", "7.191ms", "49.95%", "1000")]
     with pytest.raises(InputError, match=r"no row is a kernel: operators alone have times .*row_limit=-1"):

@@ -68,7 +68,7 @@ def rows(line: str, text: str) -> tuple[str, str]:
                 break
             continue
         found = _cells(row.replace("\0", "")[:_LONGEST], sign)
-        if len(found) >= names.index("# of Calls") + 1:
+        if len(found) > max(map(names.index, ("Name", own, "# of Calls"))):
             cells.append(dict(zip(names, found, strict=False)))
     calls = [row for row in cells if _seconds(row.get("CPU total", row.get("Self CPU", "")))]
     called, times = {row["Name"] for row in calls}, {(row["Name"], row[own]) for row in calls}
