@@ -107,6 +107,15 @@ def test_people_read_four_digits_and_programs_all(tmp_path):
     assert result.summary_table()["value"].tolist() == ["14.53"]
 
 
+def test_only_the_csv_has_a_column_without_values(tmp_path):
+    frame = pd.DataFrame({"kernel": ["a", "b"], "predicted_s": [np.nan] * 2, "count": [1, 2]})
+    shown = tables.write(frame, RECORD, tmp_path, caption="c").to_html()
+    found = [(tmp_path / f"table.{suffix}").read_text("utf-8") for suffix in ("csv", "md", "tex")]
+    assert ["predicted" in text for text in [*found, shown]] == [True, False, False, False]
+    assert found[1].splitlines()[1] == "|:---------|--------:|:----------------------|"
+    assert "predicted" in tables.show(frame.iloc[:0]).to_html(), "headers say what a table without rows would have"
+
+
 def test_table_without_provenance_is_refused(tmp_path):
     with pytest.raises(ValueError, match="every table row must say what its numbers are"):
         tables.write(pd.DataFrame({"a": [1]}), None, tmp_path, caption="")
@@ -378,6 +387,21 @@ def test_text_about_another_case_is_left_out(tmp_path, dataset, case, words):
     notebooks.execute(tmp_path / "a.ipynb", tmp_path / "b.ipynb", {"dataset": dataset, "case": case})
     found = nbformat.read(tmp_path / "b.ipynb", as_version=4).cells
     assert " ".join(cell.source for cell in found if cell.cell_type == "markdown") == words
+
+
+def test_a_page_has_no_empty_table_and_no_section_without_results(tmp_path, root):
+    markdown, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    full, empty = (
+        nbformat.v4.new_output("display_data", {"text/html": tables.show(frame).to_html(), "text/plain": "a Styler"})
+        for frame in (pd.DataFrame({"loss": [1]}), pd.DataFrame({"pause": []}))
+    )
+    cells = [markdown("# T\n\nLead"), code("x = 1"), markdown("## Method\n\nWords"), markdown("## Pauses\n\nEach.")]
+    cells += [code("1", outputs=[empty]), markdown("## Losses"), code("2", outputs=[empty, full])]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+    pages.render(tmp_path / "a.ipynb", tmp_path / "a.html", root / "workflow/templates", "T", RECORD)
+    html = (tmp_path / "a.html").read_text("utf-8")
+    assert pages.HEADINGS.findall(html) == [("Method", "Method"), ("Losses", "Losses")]
+    assert "Lead" in html and "loss</th>" in html and "pause" not in html and "Each." not in html
 
 
 def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path, root):

@@ -65,6 +65,8 @@ def render(
             cell.source = formulas_to_mathml(cell.source)
         for part in cell.get("outputs", []):
             _arrange(part, about["finding"])
+    beginning, *sections = _sections(content.cells)
+    content.cells = sum(filter(_shows, sections), start=beginning)
     exporter = _exporter(str(Path(templates).resolve()))
     metadata = {
         "name": title,
@@ -188,8 +190,29 @@ def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:
     return taken
 
 
+def _sections(cells: Iterable[nbformat.NotebookNode]) -> list[list[nbformat.NotebookNode]]:
+    """Divide cells where one begins with a heading."""
+    sections: list[list[nbformat.NotebookNode]] = [[]]
+    for cell in cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("## "):
+            sections.append([])
+        sections[-1].append(cell)
+    return sections
+
+
+def _shows(section: Sequence[nbformat.NotebookNode]) -> bool:
+    """Whether a section is text only, or its code shows something; it does not where a case has no such thing."""
+    code = [cell for cell in section if cell.cell_type == "code" and cell.source.strip()]
+    outputs = [output for cell in code for output in cell.outputs]
+    data = [{"text": output.get("text"), **output.get("data", {}), "text/plain": ""} for output in outputs]
+    return not code or any(any(each.values()) for each in data)
+
+
 def _arrange(output: nbformat.NotebookNode, finding: str) -> None:
-    """Drop a repetition of the finding, which the page begins with; name the rows of quantities and fold many."""
+    """Drop a repetition of the finding, which the page begins with, and tables without rows.
+
+    Rows of quantities are named, and many of them folded.
+    """
     data = output.get("data", {})
     words = data.get("text/markdown", "")
     if words.startswith("**") and re.sub(r"[\\*]", "", html.unescape(words)).strip() == finding:
@@ -204,7 +227,9 @@ def _arrange(output: nbformat.NotebookNode, finding: str) -> None:
     table = f'<div class="table" tabindex="0" role="group" aria-label="Table: {", ".join(headers[:3])}">{table}</div>'
     rows = table.count("<tr>") - 1
     fold = "quantity" in headers and rows > _LONGEST
-    data["text/html"] = f"<details><summary>{rows} quantities</summary>{table}</details>" if fold else table
+    data["text/html"] = (
+        f"<details><summary>{rows} quantities</summary>{table}</details>" if fold else table * (rows > 0)
+    )
 
 
 def formulas_to_mathml(markdown: str) -> str:

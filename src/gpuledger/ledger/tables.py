@@ -38,7 +38,7 @@ def write(
     """Write a frame as ``<name>.csv``, ``.md`` and ``.tex``.
 
     In the CSV, a text that a spreadsheet would run as a formula (``=``, ``+``, ``-`` or ``@`` first) begins with an
-    apostrophe.
+    apostrophe. Only the CSV has the columns in which no row has a value.
 
     Parameters
     ----------
@@ -123,17 +123,19 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> tuple[pd.DataFrame, list[bool]]:
-    """Return the frame as texts, and which of its columns are numeric."""
-    shown = {}
+    """Return the frame as texts, without columns in which no row has a value, and which of its columns are numeric."""
+    shown, numeric = {}, []
     for column in frame:
         style = formats.get(column)
         if style is None:
             style = _default_format
         elif isinstance(style, str):
             style = style.format
-        header = headers.get(column) or _header(column)
-        shown[header] = ["" if pd.isna(value) else style(value) for value in frame[column]]
-    return pd.DataFrame(shown, dtype=str), [is_numeric_dtype(frame[column]) for column in frame]
+        texts = ["" if pd.isna(value) else style(value) for value in frame[column]]
+        if any(texts) or not texts:
+            shown[headers.get(column) or _header(column)] = texts
+            numeric.append(is_numeric_dtype(frame[column]))
+    return pd.DataFrame(shown, dtype=str), numeric
 
 
 def _header(column: str) -> str:

@@ -1,4 +1,9 @@
-// Copy buttons, j and k for the next and the previous case, and quantities that the scorecard leads to.
+// What the page says about the case, copy buttons, j and k for the next and the previous case, and quantities that the scorecard leads to.
+// On a wide screen it stands beside the beginning, elsewhere below the text.
+const [about, text, wide] = [document.getElementById("about"), document.querySelector(".page > div"), matchMedia("screen and (min-width: 1250px)")];
+const place = () => (wide.matches ? text.prepend(about) : text.after(about));
+wide.addEventListener("change", place);
+place();
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", async () => {
