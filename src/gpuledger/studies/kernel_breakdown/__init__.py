@@ -1,3 +1,3 @@
-"""LLM kernel breakdown: where the time of prefill, decode and chunked prefill goes on given hardware."""
+"""Kernel breakdown: where the time of a model or of a recorded program goes, kernel by kernel."""
 
 from gpuledger.studies.kernel_breakdown.reduction import reduce

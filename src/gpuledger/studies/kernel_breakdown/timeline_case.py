@@ -122,7 +122,7 @@ def _break_down(
         parts["idle"] = settle_frame(explain_idle(step.rows, step.host, recorded))
         _add_idle(result, parts["idle"], longest_pause(step.rows))
     result.data = join_parts(launches=settle_frame(rows), host=settle_frame(step.host), **parts)
-    result.add("finding", _finding(result), "text")
+    result.add("finding", _finding(result, rows[rows["kind"] == "kernel"]), "text")
     return result, predicted
 
 
@@ -321,7 +321,7 @@ def pause_activity(result: Mapping) -> str:
     return "" if activity == ACTIVITIES[-1] else f", mostly in {activity[:60]}"
 
 
-def _finding(result: CaseResult) -> str:
+def _finding(result: CaseResult, rows: pd.DataFrame) -> str:
     kernels, time = int(result["kernels"]), format_time(float(result["kernel_time"]))
     run = "kernel runs" if kernels == 1 else "kernels run"
     words = [f"{kernels:,} {run} for {time}"]
@@ -345,4 +345,7 @@ def _finding(result: CaseResult) -> str:
         words.append(f"the time model predicts {predicted}{covered}, worst for {result['most_mispredicted']} ({error})")
     elif "matched_percent" in result.summary:
         words.append("the time model covers none of them")
+    elif rows["kernel_class"].nunique() > 1:
+        classes = rows.groupby("kernel_class")["duration_s"].sum()
+        words.append(f"{100 * classes.max() / classes.sum():.0f} % of the kernel time is {classes.idxmax()}")
     return "; ".join(words)

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gpuledger.ledger import figures
-from gpuledger.ledger.case_result import CaseResult, time_unit
+from gpuledger.ledger.case_result import CaseResult, brief, time_unit
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import made
 from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy, longest_pause
@@ -69,6 +71,14 @@ def draw_step(axes: Axes, result: CaseResult, predicted: bool) -> None:
     axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, scale * end), xlabel=f"the step ({unit})")
 
 
+def draw_no_times() -> Figure:
+    """Draw in place of a figure over time that the report has none."""
+    figure, axes = plt.subplots(figsize=(5, 1))
+    axes.text(0.5, 0.5, "the report has sums only, not when kernels ran", ha="center", va="center")
+    axes.axis("off")
+    return figure
+
+
 def draw_parts(axes: Axes, rows: pd.DataFrame) -> list[str]:
     """Draw recorded and predicted time of the parts of a step that take most; return these parts, from the top."""
     groups = rows.groupby("part")
@@ -95,6 +105,11 @@ def draw_parts(axes: Axes, rows: pd.DataFrame) -> list[str]:
         outline = {"facecolor": "white", "edgecolor": edges, **_HATCHED}
         axes.barh(at + height / 2, scale * table["predicted"], height, **outline)
     names = [figures.plain(name if len(name) <= 34 else f"{name[:33]}…") for name in table.index]
+    if not paired:
+        for row, seconds in enumerate(table["time"]):
+            where = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 6.3}
+            axes.annotate(brief(scale * seconds, 3), (scale * seconds, row), (2, 0), **where)
+        axes.margins(x=0.12)
     axes.set_yticks(at, names, fontsize=6.8)
     axes.invert_yaxis()
     axes.set_xlabel(f"time in the step ({unit})")

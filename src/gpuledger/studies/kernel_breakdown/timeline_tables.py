@@ -43,7 +43,8 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     frame = frame.sort_values("time_s", ascending=False, kind="stable").reset_index()
     return {
         "frame": frame,
-        "caption": f"Kernels of a {made(result)} step by class and operator, and their predicted times.",
+        "caption": f"Kernels of a {made(result)} step by class and operator"
+        + (", and their predicted times." if frame["predicted_s"].notna().any() else "."),
         "headers": {
             **{"time_s": f"{made(result)} (ms)", "predicted_s": "predicted (ms)"},
             **_RATES,
