@@ -89,7 +89,7 @@ def draw_clocks(axes: Axes, data: pd.DataFrame) -> None:
     axes.legend(loc="lower right", fontsize=6.5, handletextpad=0.1, borderaxespad=0)
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.25 * (high - low), high)  # room for the legend
-    axes.set(xlabel="measured clock (MHz)\nband: ±5 %", ylabel="predicted / measured time")
+    axes.set(xlabel="measured clock (MHz)\nband: ±5 %", ylabel="predicted /\nmeasured time")
 
 
 def _with_intensity(data: pd.DataFrame) -> pd.DataFrame:

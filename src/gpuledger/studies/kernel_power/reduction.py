@@ -197,10 +197,8 @@ def _finding(result: CaseResult, kernels: str) -> str:
     finding = f"{kernels} on {result['gpu']} draw {' + '.join(law)}{limit}"
     if slowed := result.get("slowed_products"):
         errors = (result[f"{name}_mape_slowed_percent"] for name in ("sustained", "nominal"))
-        finding += (
-            f" (median error below the limit, held back: {own:.1f} %); at the clock that follows, the times of the"
-        )
-        finding += f" {slowed} of {result['products']} products that lose clock are predicted within"
+        finding += f" (median error below the limit, held back: {own:.1f} %); at the clock that follows, the times of"
+        finding += f" {slowed} of {result['products']} products that lose clock have a mean error of"
         return finding + " {:.1f} % instead of {:.1f} %".format(*errors)
     finding += f"; the median error of held-back readings{below} is {own:.1f} % (one power for all: {constant:.0f} %"
     return f"{finding}, look-up: {lookup:.1f} %)"
