@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -12,6 +13,7 @@ import pytest
 from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
+from gpuledger.ledger import figures
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import caption
 from gpuledger.models.time_model import Constants, constants_of, gemm_time_s
@@ -524,6 +526,37 @@ def test_figures_are_drawn_of_every_layout(judged):
         kernel_time.draw_regions(axes, found.data)
         assert "Largest mean error: " in kernel_time.worst_region(kernel_time.error_table(found.data))
         plt.close()
+
+
+def test_regions_of_an_operator_stand_side_by_side_and_their_names_apart():
+    names = {"decode": ["256 to 2,047 cached tokens", "2,048 to 16,383 cached tokens", "16,384 cached tokens and more"]}
+    names["prefill"] = [f"{2**power:,} to {2 ** (power + 1):,} tokens" for power in range(9, 16)]
+    rows = [(name, region, order) for name, own in names.items() for order, region in enumerate(own)]
+    data = pd.DataFrame(rows, columns=["operator", "region", "region_order"]).sort_values("region_order")
+    data = data.assign(group="16-bit", held_back=True, measured_s=1.0, predicted_s=1.1)
+    with plt.rc_context():
+        figures.use_style()
+        figure, axes = plt.subplots(figsize=(7, 1.7))
+        kernel_time.draw_regions(axes, data)
+        figure.draw_without_rendering()
+    labels = axes.get_xticklabels()
+    assert [label.get_text().replace("\n", " ") for label in labels] == [
+        *["256 to 2,047 cached tokens", "2,048 to 16,383 cached tokens", "16,384 and more cached tokens"],
+        *names["prefill"],
+    ]
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    plt.close(figure)
+
+
+def test_types_of_one_operator_share_regions_in_their_order():
+    rows = [("fp8", "513 tokens and more", 1), ("16-bit", "up to 512 tokens", 0), ("16-bit", "513 tokens and more", 1)]
+    data = pd.DataFrame(rows, columns=["group", "region", "region_order"])
+    _, axes = plt.subplots()
+    kernel_time.draw_regions(axes, data.assign(operator="moe", held_back=True, measured_s=1.0, predicted_s=1.1))
+    plt.close()
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["up to 512\ntokens", "513 and more\ntokens"]
 
 
 def test_the_engine_blind_floor_is_a_bar_where_two_frameworks_measured_the_same(made_up):

@@ -232,6 +232,15 @@ def test_runs_alike_in_model_gpus_and_batch_are_told_apart_by_what_else_they_dif
     assert labels == [f"2 GPUs, batch 1, {words}" for words in ("TP2, 128 in", "TP1 PP2, 128 in", "TP2, 4,096 in")]
 
 
+def test_the_numbers_at_bars_stay_within_the_panel():
+    data = pd.DataFrame({"requests": [1, 2], "kernels_s": [0.344, 1.436], "measured_s": 1.0, "model": "a", "gpus": 8})
+    figure, axes = plt.subplots(figsize=(1.9, 2))
+    draw_runs(axes, data.assign(input_tokens=1, output_tokens=1), {"a": "blue"})
+    numbers, panel = [text.get_window_extent() for text in axes.texts], axes.get_window_extent()
+    plt.close(figure)
+    assert panel.x0 < min(box.x0 for box in numbers) and max(box.x1 for box in numbers) < panel.x1
+
+
 def test_a_model_has_one_colour_whatever_else_was_served_and_a_new_one_has_none_of_theirs():
     known = ["deepseek-ai/DeepSeek-V3", "meta-llama/Llama-3.1-70B", "openai/gpt-oss-120b"]
     alone = {name: colour for model in known for name, colour in colours(pd.DataFrame({"model": [model]})).items()}

@@ -1,6 +1,7 @@
 """Panels of predicted against measured kernel times; each draws into the given axes, of the held-back half."""
 
 import re
+import textwrap
 from collections.abc import Mapping
 
 import numpy as np
@@ -228,13 +229,16 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     back = back.assign(error_percent=errors_percent(back["predicted_s"], back["measured_s"]).abs())
     row = "operator" if back["operator"].nunique() > 1 else "group"
     cells = back.pivot_table(index=row, columns="region", values="error_percent", sort=False)
-    order = back.groupby("region")["region_order"].min().sort_values(kind="stable").index
-    cells = cells.reindex(index=list(panels(data)), columns=order)
+    rows = list(panels(data))
+    # Regions of one operator stand side by side; types of one operator share regions.
+    place = back[row].map(rows.index) if row == "operator" else 0
+    order = back.assign(place=place).sort_values(["place", "region_order"], kind="stable")["region"].drop_duplicates()
+    cells = cells.reindex(index=rows, columns=order)
     axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=LIGHTEST_PERCENT, edgecolors="white", linewidth=1)
-    axes.set_xticks(
-        np.arange(cells.shape[1]) + 0.5,
-        [re.sub(" (rows|tokens|cached tokens)( and more)?", r"\2\n\1", name) for name in cells.columns],
-    )
+    names = [re.sub(" (rows|tokens|cached tokens)( and more)?", r"\2\n\1", name) for name in cells.columns]
+    if len(names) > 8:
+        names = [textwrap.fill(name, 10) for name in names]
+    axes.set_xticks(np.arange(len(names)) + 0.5, names)
     axes.set_yticks(np.arange(len(cells)) + 0.5, cells.index)
     axes.invert_yaxis()
     axes.tick_params(length=0)

@@ -69,7 +69,7 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
         axes.legend(loc="upper left", fontsize=6.5, frameon=False, handletextpad=0.2)
     # A square, so that the diagonal is one, at the height of the other panel's first rows.
     axes.set(box_aspect=1, anchor="N")
-    axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from kernels alone (ms)")
+    axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from\nkernels alone (ms)")
     place = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5, "linespacing": 1.4}
     words = f"band: within {BAND_PERCENT} %"
     if len(data) > FEW_RUNS:
@@ -120,8 +120,10 @@ def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
         models = data["model"].map(short_name).where(data["model"] != data["model"].shift(), "")
         names = [f"{model}  {name}".strip() for model, name in zip(models, names, strict=True)]
     axes.set_yticks(range(len(data)), names, fontsize=6.5)
-    end = max(1.5 * BAND_PERCENT, 1.6 * errors.abs().max())
-    axes.set(ylim=(len(data) - 0.3, -0.7), xlim=(-end, end), xlabel="error of the prediction (%)")
+    low, high, least = min(errors.min(), 0), max(errors.max(), 0), 1.5 * BAND_PERCENT
+    room = 0.45 * (high - low)  # for the numbers
+    ends = (min(low - room, -least), max(high + room, least))
+    axes.set(ylim=(len(data) - 0.3, -0.7), xlim=ends, xlabel="error of the prediction (%)")
 
 
 def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:

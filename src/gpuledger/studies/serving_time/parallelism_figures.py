@@ -64,7 +64,7 @@ def draw_frontiers(axes: Axes, points: pd.DataFrame, decided: pd.DataFrame) -> N
         style = {"textcoords": "offset points", "va": "center", "ha": "right", "fontsize": 6.5}
         axes.annotate(words, (edges[0], y), (-3, 0), **style)
     axes.set_ylim(np.exp(low - 0.24 * (high - low)), np.exp(high))
-    axes.set_xlim(min(axes.get_xlim()[0], edges[0] / 1.35), None)
+    axes.set_xlim(min(axes.get_xlim()[0], edges[0] / 1.75), None)
     axes.legend(fontsize=6.5, loc="upper right", handlelength=1.2, borderpad=0.2, labelspacing=0.25)
     first = points.iloc[0]
     engine = ENGINES.get(first["engine"], first["engine"])

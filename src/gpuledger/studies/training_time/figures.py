@@ -63,7 +63,8 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     words = f"band: within {BAND_PERCENT} %\nsquares: with recomputation" + "\nhollow: fp8" * narrow
     axes.text(0.03, 0.97, words, transform=axes.transAxes, va="top", fontsize=6.5, linespacing=1.4)
     if len(of_model) > 1:  # one mark of a legend would pass for a run
-        axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=3, handletextpad=0.1, columnspacing=0.6)
+        columns = 3 if max(map(len, of_model)) < 10 else 1
+        axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=columns, handletextpad=0.1, columnspacing=0.6)
 
 
 def draw_ratios(axes: Axes, data: pd.DataFrame, column: str, label: str) -> None:
