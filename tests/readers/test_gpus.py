@@ -216,8 +216,6 @@ def test_a_name_that_stands_twice_is_refused(tmp_path):
 
 def test_roofline():
     gpu = BUILT_IN["h100-sxm"]
-    balance = gpus.machine_balance(gpu, "bf16")
-    assert balance == pytest.approx(989.4e12 / 3.35e12)
     assert gpus.roofline_time_s(gpu, 989.4e12, 1.0) == pytest.approx(1.0)
     assert gpus.roofline_time_s(gpu, 1.0, 3.35e12) == pytest.approx(1.0)
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuledger.errors import InputError
-from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.gpus import Gpu, gpu_named
 
 #: Architecture by compute capability.
 _ARCHITECTURES = {
@@ -25,11 +24,8 @@ def another_gpu(gpu: Gpu, names: Iterable[str], capabilities: Iterable[str] = ()
         sheet knows say nothing.
     """
     for name in names:
-        try:
-            found = find_gpu(name)
-        except InputError:
-            continue
-        if found.title != gpu.title:
+        found = gpu_named(name)
+        if found and found.title != gpu.title:
             return name
     for capability in capabilities:
         architecture = _ARCHITECTURES.get(capability)

@@ -134,14 +134,6 @@ class Gpu:
         return [name for name, peak in self.flops.items() if peak]
 
 
-def machine_balance(gpu: Gpu, precision: str = "bf16") -> float:
-    """Machine balance (FLOP/byte): the arithmetic intensity at which compute and DRAM traffic take equally long.
-
-    Source: S. Williams, A. Waterman, D. Patterson, Roofline, CACM 52(4), 2009.
-    """
-    return gpu.peak_flop_per_s(precision) / gpu.dram_bytes_per_s
-
-
 def roofline_time_s(
     gpu: Gpu, flop: np.ndarray | float, dram_bytes: np.ndarray | float, precision: str = "bf16"
 ) -> np.ndarray | float:
@@ -170,6 +162,25 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
     raise InputError(
         file, place, f"unknown GPU '{name}'", hint if hint.endswith("?") else f"known are: {', '.join(gpus)}"
     )
+
+
+def gpu_named(name: str) -> Gpu | None:
+    """Find a GPU of the built-in table as :func:`find_gpu` does; None if there is none of this name."""
+    try:
+        return find_gpu(name)
+    except InputError:
+        return None
+
+
+def rows_on(gpu: Gpu, table: pd.DataFrame, column: str, path: Path) -> pd.Series:
+    """Return which rows of a table of runs name a GPU in a column; at least one has to."""
+    found = {name: gpu_named(name) or gpu_named(name.removesuffix("_sxm")) for name in table[column].unique()}
+    names = {name: one.name for name, one in found.items() if one}
+    own = table[column].map(names) == gpu.name
+    if not own.any():
+        known = ", ".join(sorted(set(names.values()))) or "those of `gpuledger gpus`"
+        raise InputError(path, f"column {column}", f"no run on {gpu.name}", f"set gpu to one of {known}")
+    return own
 
 
 @lru_cache(4096)  # each name of a table is compared with all others

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.gpus import gpu_named
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 from gpuledger.readers.kernel_tables.small_kernels import read_encoder
 from gpuledger.readers.tabular import by_value
@@ -128,12 +128,9 @@ def _least_s(frame: pd.DataFrame, devices: pd.Series) -> np.ndarray:
     byte_count = (frame["requests"] * seen * frame["cache_values"] * frame["cache_bytes"]).to_numpy()
     least_s = np.zeros(len(frame))
     for device, rows in frame.groupby(devices.to_numpy()).indices.items():
-        try:
-            gpu = find_gpu(device)
-        except InputError:
-            continue
-        large = byte_count[rows] > _UNCACHED * gpu.l2_bytes
-        least_s[rows] = np.where(large, byte_count[rows] / gpu.dram_bytes_per_s, 0)
+        if gpu := gpu_named(device):
+            large = byte_count[rows] > _UNCACHED * gpu.l2_bytes
+            least_s[rows] = np.where(large, byte_count[rows] / gpu.dram_bytes_per_s, 0)
     return least_s
 
 

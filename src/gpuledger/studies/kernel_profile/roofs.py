@@ -5,9 +5,8 @@ import re
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.stored_data import Columns
-from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.gpus import Gpu, find_gpu, gpu_named
 
 #: Below this share of every roof, NVIDIA's own rule (SpeedOfLight) calls a kernel bound by latency.
 LATENCY_PERCENT = 60
@@ -35,10 +34,7 @@ def gpu_of(named: str | None, device: str | None, places: tuple[str, str]) -> Gp
     """Return the data sheet of a GPU that a case names, or of the device that its dataset names, if there is one."""
     if named:
         return find_gpu(named, file=places[0], place=places[1])
-    try:
-        return find_gpu(device) if device else None
-    except InputError:
-        return None
+    return gpu_named(device) if device else None
 
 
 def common_roofs(launches: Columns) -> dict[str, float | str]:

@@ -207,7 +207,7 @@ def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | 
         result.add("data_sheet_bandwidth", gpu.dram_bytes_per_s, "byte/s")
         if gpu.flops.get("fp32"):
             result.add("data_sheet_fp32_peak", gpu.flops["fp32"], "FLOP/s")
-            result.add("machine_balance", gpus.machine_balance(gpu, "fp32"), "FLOP/byte")
+            result.add("machine_balance", gpu.flops["fp32"] / gpu.dram_bytes_per_s, "FLOP/byte")
         if "dram_roof" in result.summary:
             result.add("dram_roof_data_sheet_percent", 100 * result["dram_roof"] / gpu.dram_bytes_per_s, "%")
     if {"fp32_roof", "dram_roof"} <= result.summary.keys():

@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.gpus import Gpu, gpu_named
 from gpuledger.readers.served_results import ServedRun, read_served
 from gpuledger.studies.serving_time.runs import APART, PREFILL, TOGETHER
 
@@ -50,7 +50,8 @@ def runs_on(gpu: Gpu, path: Path) -> list[ServedRun]:
         No result, or none of this GPU.
     """
     runs = read_served(path)
-    others = {run.gpu for run in runs if run.gpu} - {name for name in {run.gpu for run in runs} if _is_gpu(name, gpu)}
+    named = {name: gpu_named(name) for name in {run.gpu for run in runs if run.gpu}}
+    others = {name for name, found in named.items() if found is None or found.name != gpu.name}
     if not others:
         return runs
     own = [run for run in runs if run.gpu not in others]
@@ -60,13 +61,6 @@ def runs_on(gpu: Gpu, path: Path) -> list[ServedRun]:
         raise InputError(path, "hw", words, "name the GPU of the runs")
     warn(path, "", words, "left out")
     return own
-
-
-def _is_gpu(name: str, gpu: Gpu) -> bool:
-    try:
-        return find_gpu(name).name == gpu.name
-    except InputError:
-        return False
 
 
 def table_of(

@@ -14,7 +14,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.constants import ENGINES
 from gpuledger.models.transformer import Model, Parallel, Precision, read_model
 from gpuledger.models.transformer.blocks import Experts
-from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.gpus import Gpu, rows_on
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.serving_time import sweeps
 
@@ -98,11 +98,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         *(Column(name, optional=True) for name in ("silicon_data_source", *_IGNORED)),
     ]
     table = read_csv(path, columns)
-    names = {name: _gpu_of(name) for name in table["system"].unique()}
-    own = table["system"].map(names) == gpu.name
-    if not own.any():
-        known = ", ".join(sorted(set(filter(None, names.values()))))
-        raise InputError(path, "column system", f"no run on {gpu.name}", f"set gpu to one of {known}")
+    own = rows_on(gpu, table, "system", path)
     rows = table[own].reset_index(drop=True)
     absent = pd.Series("", rows.index)
     quantised, of_experts = (rows.get(f"{part}_quant_mode", absent).fillna("") for part in ("gemm", "moe"))
@@ -153,15 +149,6 @@ def _concurrency(rows: pd.DataFrame) -> pd.Series:
 
 def _counts(cells: pd.Series) -> pd.Series:
     return cells.fillna(0).astype(np.int64)
-
-
-def _gpu_of(system: str) -> str:
-    for name in (system, system.replace("_", "-"), system.removesuffix("_sxm")):
-        try:
-            return find_gpu(name).name
-        except InputError:
-            continue
-    return ""
 
 
 class NotExpressedError(Exception):

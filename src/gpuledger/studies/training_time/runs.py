@@ -12,7 +12,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.training import TrainingRun
 from gpuledger.models.training.run import GATHERED, IMPLEMENTATIONS, NODE, PRECISIONS
 from gpuledger.models.transformer import Model, read_model
-from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.gpus import Gpu, rows_on
 from gpuledger.readers.tabular import Column, read_csv
 
 #: No size is larger.
@@ -48,11 +48,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         *(Column(name, "number", minimum=1e-9, maximum=1e18, optional=True) for name in (*SPEEDS, *STATED)),
     ]
     table = read_csv(path, columns)
-    names = {name: _gpu_of(name) for name in table["gpu"].unique()}
-    own = table["gpu"].map(names) == gpu.name
-    if not own.any():
-        known = ", ".join(sorted(set(filter(None, names.values())))) or "those of `gpuledger gpus`"
-        raise InputError(path, "column gpu", f"no run on {gpu.name}", f"set gpu to one of {known}")
+    own = rows_on(gpu, table, "gpu", path)
     rows = table[own].reset_index(drop=True)
     usual = {"gpus": NODE, "accumulation": 1, "recompute": "false", "precision": "bf16", "gathered": "bf16"}
     usual["implementation"] = IMPLEMENTATIONS[0]
@@ -108,10 +104,3 @@ def _model(case: Case, name: str) -> Model | InputError:
         return read_model(file) if known else read_model(name, paths=False)
     except InputError as error:
         return error
-
-
-def _gpu_of(name: str) -> str:
-    try:
-        return find_gpu(name).name
-    except InputError:
-        return ""
