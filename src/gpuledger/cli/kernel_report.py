@@ -10,7 +10,7 @@ import click
 
 from gpuledger import files
 from gpuledger.cli.options import check_count, chosen_gpus, gpu_file_option
-from gpuledger.cli.terminal import BOUNDS, json_option, print_json, print_table, say, three_digits
+from gpuledger.cli.terminal import BOUNDS, json_option, print_columns, print_json, say, three_digits
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def _print(table: pd.DataFrame, sizes: Sequence[str], which: str) -> None:
             del shown[name]
     say(", ".join(filter(None, head)) + "\n")
     left = ("kernel", "engine", "GPU", "limited by", "measured (µs)", _SUSTAINED)
-    right = [number for number, name in enumerate(shown) if name not in left]
-    left_out = print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=_SPARE)
+    left_out = print_columns(shown, left, _SPARE)
     say(f"\nTimes are predicted{which}; the error is the mean over measured shapes that the kernel was not fitted to.")
     if "measured (µs)" in shown:
         say("Measured: this shape, or the nearest one where sizes are named.")

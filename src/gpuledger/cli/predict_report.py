@@ -8,7 +8,7 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuledger.cli.terminal import BOUNDS, print_json, print_table, say, three_digits
+from gpuledger.cli.terminal import BOUNDS, print_columns, print_json, say, three_digits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,9 +106,7 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         del shown["of it vision (ms)"]
     if deployment.parallel.pipeline > 1:
         shown["bubble (%)"] = [f"{abs(value):.1f}" for value in table["bubble_percent"]]
-    left = ("phase", "fits", "limited by")
-    right = [number for number, name in enumerate(shown) if name not in left]
-    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=_SPARE)
+    print_columns(shown, ("phase", "fits", "limited by"), _SPARE)
 
 
 def _accuracy(table: pd.DataFrame) -> str:
@@ -183,8 +181,7 @@ def print_costs(
         if table[name].notna().any():
             shown[title] = [three_digits(value * factor) for value in table[name]]
     shown["memory (GB)"] = [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]]
-    right = [number for number, name in enumerate(shown) if name not in left]
-    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=("memory (GB)", "GPUs"))
+    print_columns(shown, left, ("memory (GB)", "GPUs"))
     powered = table["joule_per_output_token_at_most"].notna().any()
     energy = "; energy: all GPUs at their board power all the time" if powered else ""
     say(f"\nPredicted, kernels alone; TTFT: {ttft}{energy}.")

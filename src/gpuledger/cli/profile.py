@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuledger.cli.terminal import json_option, print_json, print_table, say
+from gpuledger.cli.terminal import json_option, print_columns, print_json, print_table, say
 from gpuledger.cli.timeline_kernels import print_comparison, print_timeline
 from gpuledger.errors import InputError
 
@@ -177,10 +177,9 @@ def _print_kernels(table) -> None:
     from gpuledger.studies.kernel_profile.tables import table_for_people
 
     shown = table_for_people(table)
-    cells = shown.astype(object).where(shown.notna(), "").to_numpy().tolist()
-    rows = [[value if isinstance(value, str) else brief(value, 3) for value in row] for row in cells]
-    right = [at for at, name in enumerate(shown) if name not in ("kernel", "limited by", "kernel before")]
-    print_table(list(shown), rows, right=right, spare=_SPARE)
+    cells = shown.astype(object).where(shown.notna(), "")
+    words = cells.map(lambda value: value if isinstance(value, str) else brief(value, 3))
+    print_columns(dict(words.items()), ("kernel", "limited by", "kernel before"), _SPARE)
 
 
 def _print_launches(result: CaseResult) -> None:

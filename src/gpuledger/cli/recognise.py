@@ -162,8 +162,7 @@ def _text(found: Found, head: bytes) -> None:
     elif {"name", "sms"} <= columns:
         _data_sheets(found)
     elif title := find_report(text):
-        timeline_files.set_timeline(found, title)
-        timeline_files.count_kernels(found)
+        timeline_files.read_whole(found, title)
     elif is_log(text):
         # The columns are those of its CSV.
         found.format, found.cases = find_table(COLUMNS, found.path.name)
@@ -235,8 +234,7 @@ def _json(found: Found, head: bytes) -> None:
 
     text = head.decode("utf-8", "replace")
     if title := find_report(text):
-        timeline_files.set_timeline(found, title)
-        timeline_files.count_kernels(found)
+        timeline_files.read_whole(found, title)
         return
     if explained := explain(found.path.name, text):
         found.format, problem = explained
@@ -301,13 +299,11 @@ def _gzip(found: Found) -> None:
         found.problems.append(f"the archive is damaged ({error})")
         return
     if title := find_report(head.decode("utf-8", "replace")):
-        timeline_files.set_timeline(found, f"{title}, compressed")
-        timeline_files.count_kernels(found, packed=20)
+        timeline_files.read_whole(found, f"{title}, compressed", packed=20)
     elif JSON.match(head):
         found.format, found.content = "JSON, compressed", found.size
         if title := timeline_files.title_of_json(head):
-            timeline_files.set_timeline(found, f"{title}, compressed")
-            timeline_files.count_kernels(found, packed=20)
+            timeline_files.read_whole(found, f"{title}, compressed", packed=20)
     elif _NCU.search(head.decode("utf-8", "replace")):
         _ncu(found)
 
@@ -321,8 +317,7 @@ def _zip(found: Found) -> None:
     if head.startswith(b"SQLite format 3\0"):
         title = "database of a profiler"
     if title:
-        timeline_files.set_timeline(found, f"{title}, zipped")
-        timeline_files.count_kernels(found, packed=20)
+        timeline_files.read_whole(found, f"{title}, zipped", packed=20)
     else:
         _ncu(found)
 

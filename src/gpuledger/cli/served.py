@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger.cli.options import chosen_gpus, count, gpu_file_option
-from gpuledger.cli.terminal import json_option, print_json, print_table, say
+from gpuledger.cli.terminal import json_option, print_columns, print_json, say
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -113,12 +113,8 @@ def _print(table: pd.DataFrame, title: str, refused: str) -> None:
             *(runs[name].map("{:,}".format) for name in ("requests", "input_tokens", "output_tokens")),
             *(runs[name].map("{:.2f}".format).replace("nan", "–") for name in list(_COLUMNS)[4:]),
         ]
-        print_table(
-            list(_COLUMNS.values()),
-            list(zip(*words, strict=True)),
-            range(1, len(words)),
-            ("decode", "prompts", "given its queue", "tokens/s/GPU", "by kernels"),
-        )
+        shown = dict(zip(_COLUMNS.values(), words, strict=True))
+        print_columns(shown, ("run",), ("decode", "prompts", "given its queue", "tokens/s/GPU", "by kernels"))
     ratio = table["measured_over_predicted"].median()
     say(f"A step takes {ratio:.2f} times as long as its kernels are predicted to (median).")
     if refused != "none":

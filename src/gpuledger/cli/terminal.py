@@ -112,6 +112,12 @@ def print_table(
     return left_out
 
 
+def print_columns(shown: Mapping[str, Sequence[str]], left: Sequence[str], spare: Sequence[str] = ()) -> list[str]:
+    """Print a table given by columns, of which those not in *left* are aligned right; as :func:`print_table`."""
+    right = [number for number, name in enumerate(shown) if name not in left]
+    return print_table(list(shown), list(zip(*shown.values(), strict=True)), right, spare)
+
+
 def _terminal() -> int:
     """Return the columns of the terminal; 0: there is none."""
     return shutil.get_terminal_size((0, 0)).columns

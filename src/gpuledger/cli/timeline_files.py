@@ -30,6 +30,12 @@ def title_of_json(head: bytes) -> str | None:
     }[form]
 
 
+def read_whole(found: Found, title: str, packed: int = 1) -> None:
+    """Say that a file is a timeline, and how many kernels are in it."""
+    set_timeline(found, title)
+    count_kernels(found, packed)
+
+
 def set_timeline(found: Found, title: str) -> None:
     """Call a file a timeline, of which a case can be made."""
     found.format, found.content = title, found.size
@@ -83,11 +89,9 @@ def read_database(found: Found) -> None:
         found.problems.append(f"it cannot be read ({error})")
         return
     if any(name.startswith("rocpd_kernel_dispatch") for name in names):
-        set_timeline(found, "rocprofv3 database (rocpd)")
-        count_kernels(found)
+        read_whole(found, "rocprofv3 database (rocpd)")
     elif "rocpd_op" in names:
-        set_timeline(found, "rocmProfileData database (rpd)")
-        count_kernels(found)
+        read_whole(found, "rocmProfileData database (rpd)")
     elif NVPROF in names:
         found.format, found.problems = "database of nvprof", [f"it is not read; {EXPORT_NVPROF}"]
     elif "StringIds" in names or any(name.startswith("CUPTI_") for name in names):

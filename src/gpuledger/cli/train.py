@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger.cli.options import MAX_ROWS, check_count, count, counts, gpu_file_option, needed_gpus
-from gpuledger.cli.terminal import json_option, print_json, print_table, say, three_digits
+from gpuledger.cli.terminal import json_option, print_columns, print_json, say, three_digits
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _report(runs: list[TrainingRun], table: pd.DataFrame) -> None:
     }
     if not (table["power_s"] > 0).any():
         del shown["power limit (%)"]
-    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=range(len(shown) - 1))
+    print_columns(shown, ("fits",))
     say("Kernels alone are a floor: every published step that the study training_time compares takes longer.")
     if (slowed := table["clock_mhz"] < 1e-6 * FULL_CLOCK * gpu.clock_hz).any():
         clocks = table.loc[slowed, "clock_mhz"]
@@ -210,7 +210,4 @@ def _print_memory(run: TrainingRun, most: int | None) -> None:
             say(f"{memory[part] / 1e9:9,.1f} GB  {words}")
     say(f"{memory['memory_bytes'] / 1e9:9,.1f} GB  in all, of {run.gpu.dram_capacity}")
     if most is not None:
-        fitting = (
-            f"At most {most:,} sequence{'s' * (most != 1)} of a pass fit." if most else "Not even one sequence fits."
-        )
-        say(fitting)
+        say(f"At most {most:,} sequence{'s' * (most != 1)} of a pass fit." if most else "Not even one sequence fits.")
