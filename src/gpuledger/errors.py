@@ -26,6 +26,12 @@ def visible(value: Any) -> Any:
     return [visible(inner) for inner in value] if isinstance(value, list) else value
 
 
+def shown(name: object) -> str:
+    """Return *name* as messages show it: quoted, escaped, not too long."""
+    text = repr(str(name))
+    return text if len(text) <= 300 else f"{text[:200]}…{text[-80:]}"
+
+
 class InputError(Exception):
     """Bad input, described in one line: file, where in it, what is wrong, what to do.
 

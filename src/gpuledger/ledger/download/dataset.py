@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, shown
 from gpuledger.ledger.download.entries import Wheel, file_name
-from gpuledger.ledger.download.names import folded, shown
+from gpuledger.ledger.download.names import folded
 from gpuledger.ledger.download.package import fetch_package
 from gpuledger.ledger.download.transfer import Fetched, fetch
 from gpuledger.ledger.download.unpack import unpack_zip

@@ -11,7 +11,8 @@ from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from gpuledger import files
-from gpuledger.ledger.download.names import name_fault, shown
+from gpuledger.errors import shown
+from gpuledger.ledger.download.names import name_fault
 
 #: Where a mirror folder keeps the files of packages.
 MIRRORED = "packages"

@@ -1,4 +1,4 @@
-"""Names in messages and on disks."""
+"""Names on disks."""
 
 import re
 import unicodedata
@@ -7,12 +7,6 @@ from pathlib import Path
 
 MAX_DEPTH = 32
 _DEVICE = re.compile(r"(?i)con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]")
-
-
-def shown(name: object) -> str:
-    """Return *name* as messages show it: quoted, escaped, not too long."""
-    text = repr(str(name))
-    return text if len(text) <= 300 else f"{text[:200]}…{text[-80:]}"
 
 
 def folded(path: Path) -> str:

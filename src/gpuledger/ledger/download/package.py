@@ -20,9 +20,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from gpuledger import files
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, shown
 from gpuledger.ledger.download.entries import Wheel
-from gpuledger.ledger.download.names import shown
 from gpuledger.ledger.download.partial import own_part
 from gpuledger.ledger.download.transfer import Fetched
 from gpuledger.ledger.download.unpack import unpack_zip

@@ -26,9 +26,8 @@ import requests
 import urllib3
 from tqdm import tqdm
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, shown
 from gpuledger.ledger.download.entries import mirrored
-from gpuledger.ledger.download.names import shown
 from gpuledger.ledger.download.partial import note_of, own_part
 from gpuledger.ledger.download.session import BLOCK_S, DownloadSession, watched
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
-from gpuledger.errors import InputError
-from gpuledger.ledger.download.names import folded, matches, name_fault, shown
+from gpuledger.errors import InputError, shown
+from gpuledger.ledger.download.names import folded, matches, name_fault
 
 CHUNK_BYTES = 1 << 18
 MAX_UNPACKED_BYTES, MAX_MEMBERS = 32 * 2**30, 100_000

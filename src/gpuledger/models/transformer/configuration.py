@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuledger import files
-from gpuledger.errors import InputError, warn
-from gpuledger.ledger.download.names import name_fault, shown
+from gpuledger.errors import InputError, shown, warn
+from gpuledger.ledger.download.names import name_fault
 from gpuledger.models.transformer.attention_rules import chosen
 from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
@@ -21,7 +21,6 @@ from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.nearest import check_fixed, unknown_architecture, unknown_keys
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
-from gpuledger.models.transformer.quantisation_beside import with_quantisation_beside
 from gpuledger.models.transformer.vision import VisionTower
 from gpuledger.models.transformer.vision_rules import read_vision
 
@@ -122,7 +121,7 @@ def read_model(
         problem = f"no known architecture is called {shown(treat_as)}"
         raise InputError(source, "treat_as", problem, f"known architectures: {', '.join(FAMILIES)}")
     name, file = _find(str(source), Path(mirror) if mirror is not None else None, paths)
-    content = with_quantisation_beside(_load(file), file, _load)
+    content = _with_quantisation_beside(_load(file), file)
     if paths and os.path.exists(source) and file.name == "config.json":
         name = _name_in_folder(Path(os.path.abspath(file)).parent, content)
     shown_file = str(file)
@@ -327,6 +326,29 @@ def _hub_answers() -> bool:
     except Exception:  # whatever the library's HTTP client raises: which one that is differs between its versions
         return False
     return True
+
+
+def _with_quantisation_beside(content: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Add what MLX has under ``quantization``, and what Model Optimizer and ExLlamaV3 write beside the config.json."""
+    stated = content.get("quantization_config")
+    own = content.get("quantization")
+    if isinstance(own, dict) and "bits" in own:
+        # mlx-lm writes the same once more as quantization_config.
+        rest = {key: value for key, value in content.items() if key != "quantization"}
+        return {**rest, "quantization_config": {**own, "quant_method": "mlx"}}
+    if isinstance(stated, dict) and "quant_method" not in stated and {"bits", "group_size"} <= stated.keys():
+        return {**content, "quantization_config": {**stated, "quant_method": "mlx"}}
+    if isinstance(stated, dict) and stated.get("quant_method") == "exl3":
+        beside = file.with_name("quantization_config.json")
+        more = _load(beside) if beside.is_file() and beside != file else {}
+        return {**content, "quantization_config": {**stated, **more}}
+    beside = file.with_name(f"{file.stem.removesuffix('config')}hf_quant_config.json")
+    if stated is not None or not file.stem.endswith("config") or not beside.is_file():
+        return content
+    settings = _load(beside).get("quantization")
+    if not isinstance(settings, dict):
+        raise InputError(beside, "key quantization", "it is missing or not an object", "download the file again")
+    return {**content, "quantization_config": {"quant_method": "modelopt", **settings}}
 
 
 def _load(file: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpuledger.ledger.download.names import shown
+from gpuledger.errors import shown
 from gpuledger.models.transformer.blocks import Experts, FeedForward
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 

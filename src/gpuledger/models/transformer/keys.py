@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from gpuledger.errors import InputError
-from gpuledger.ledger.download.names import shown
+from gpuledger.errors import InputError, shown
 
 #: Keys that do not affect kernels: training, generation, bookkeeping, and constants of elementwise formulas.
 NEUTRAL = frozenset(

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 
-from gpuledger.errors import InputError, warn
-from gpuledger.ledger.download.names import shown
+from gpuledger.errors import InputError, shown, warn
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.module_names import Module, layer_prefixes, layers_of_a_number, modules_of

@@ -7,8 +7,7 @@ from contextlib import suppress
 from difflib import SequenceMatcher
 from typing import Any
 
-from gpuledger.errors import InputError
-from gpuledger.ledger.download.names import shown
+from gpuledger.errors import InputError, shown
 from gpuledger.models.transformer.blocks import Experts
 from gpuledger.models.transformer.expert_families import WITH_EXPERTS
 from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED

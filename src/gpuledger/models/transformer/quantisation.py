@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gpuledger.ledger.download.names import shown
+from gpuledger.errors import shown
 from gpuledger.models.transformer.blocks import Experts
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers

@@ -9,7 +9,7 @@ BitNet (``integrations/bitnet.py``).
 
 import re
 
-from gpuledger.ledger.download.names import shown
+from gpuledger.errors import shown
 from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuledger.ledger.download.names import shown
+from gpuledger.errors import shown
 from gpuledger.models.transformer.keys import MAX_LAYERS, MAX_POSITIONS, ConfigKeys
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from gpuledger.ledger.case_result import brief
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, ORANGE, PALE, PURPLE, SKY, plain
 from gpuledger.studies.kernel_overhead.compared import UNITS
-from gpuledger.studies.kernel_overhead.operators import operator_labels
+from gpuledger.studies.kernel_overhead.tables import operator_labels
 
 COLOURS = (BLUE, GREEN, ORANGE, SKY)
 MARKERS = "osD^vP"

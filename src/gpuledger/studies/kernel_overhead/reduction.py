@@ -15,7 +15,7 @@ from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.runs import logs_by_run
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.kernel_overhead.compared import add_compared, read_compared
-from gpuledger.studies.kernel_overhead.operators import operator_labels
+from gpuledger.studies.kernel_overhead.tables import operator_labels
 
 OVERHEAD_COLUMNS = (
     Column("group", optional=True),

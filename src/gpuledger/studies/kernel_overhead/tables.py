@@ -39,3 +39,21 @@ def compared_table(compared: pd.DataFrame) -> pd.DataFrame:
         columns[f"{name}: value"] = compared[f"value_{kind}"].map(lambda value: brief(value, 6)) + " " + units
         columns[f"{name}: extra registers"] = compared[f"registers_{kind}"].map("{:+d}".format)
     return pd.DataFrame(columns)
+
+
+def operator_labels(data: pd.DataFrame) -> pd.Series:
+    """Return the operator of each row, with its group behind it where several groups have one of that name.
+
+    Parameters
+    ----------
+    data : DataFrame
+        With ``group`` (empty: none) and ``operator``.
+
+    Returns
+    -------
+    Series of str
+        ``gemm``, or ``gemm (Triton)`` beside ``gemm (CUTLASS)``.
+    """
+    shared = data.groupby("operator")["group"].transform("nunique") > 1
+    with_group = data["operator"] + " (" + data["group"] + ")"
+    return data["operator"].mask(shared & (data["group"] != ""), with_group)
