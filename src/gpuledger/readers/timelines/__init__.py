@@ -24,7 +24,7 @@ from gpuledger.readers.timelines.zipped import MAGIC, read_zipped
 def _of_database(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
     if any(name.startswith("rocpd_kernel_dispatch") for name in tables):
         return read_rocpd(path, base, tables)
-    return (read_rpd if "rocpd_op" in tables else read_nsys)(path, base, tables)
+    return read_rpd(path, base) if "rocpd_op" in tables else read_nsys(path, base, tables)
 
 
 def _read_sqlite(path: Path) -> Timeline:

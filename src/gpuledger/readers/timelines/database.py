@@ -35,8 +35,13 @@ def columns_of(base: sqlite3.Connection, table: str) -> set[str]:
 
 
 def select(base: sqlite3.Connection, table: str, wanted: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
-    """Read columns, each under the first of its names that the table has; None where it has none of them."""
+    """Read columns, each under the first of its names that the table has; None where it has none of them.
+
+    Without that table there are no rows.
+    """
     there = columns_of(base, table)
+    if not there:
+        return pd.DataFrame(columns=list(wanted), dtype=object)
     found = {name: next((own for own in names if own in there), None) for name, names in wanted.items()}
     columns = ", ".join("NULL" if own is None else f'"{own}"' for own in found.values())
     cursor = base.execute(f'SELECT {columns} FROM "{table}"')
@@ -81,6 +86,11 @@ def interval(rows: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     else:
         length = np.array([int(b) - int(a) for a, b in zip(first, last, strict=True)], float)
     return valid, {"start_s": start[valid] * _NANOSECOND, "duration_s": length * _NANOSECOND}
+
+
+def extents(rows: pd.DataFrame, what: str, axes: str) -> np.ndarray:
+    """Return the columns of a grid or a block by axis, such as gridX, as an array of shape (rows, 3); NaN: unknown."""
+    return np.column_stack([pd.to_numeric(rows[f"{what}{axis}"], errors="coerce").to_numpy(float) for axis in axes])
 
 
 def text(column: pd.Series) -> np.ndarray:

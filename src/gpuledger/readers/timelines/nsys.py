@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.timelines.database import interval, number, select, stacked, text
+from gpuledger.readers.timelines.database import extents, interval, number, select, stacked, text
 from gpuledger.readers.timelines.nsys_gpus import true_gpus
 from gpuledger.readers.timelines.table import HOST_COLUMNS, Timeline, enclosing, finish, sizes
 
@@ -32,8 +32,8 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
         raise InputError(path, "", "there is no table CUPTI_ACTIVITY_KIND_KERNEL", remedy)
     texts = dict(base.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
     columns, numbers, left_out = _kernels(base, tables, texts)
-    columns["device"], devices = true_gpus(path, base, tables, numbers)
-    calls, ranges = _calls(base, tables, texts), _ranges(base, tables, texts)
+    columns["device"], devices = true_gpus(path, base, numbers)
+    calls, ranges = _calls(base, texts), _ranges(base, texts)
     _launches(columns, numbers, calls, ranges)
     host = pd.concat(
         [
@@ -64,7 +64,7 @@ def _kernels(
         ),
         "kind": device["kind"].to_numpy(object),
         "stream": number(device["stream"]),
-        **{name: _sizes(device, name) for name in ("grid", "block")},
+        **{name: sizes(extents(device, name, "XYZ")) for name in ("grid", "block")},
     }
     columns = {name: values[valid] for name, values in columns.items()} | times
     return columns, device.loc[valid, ["process", "device", "correlation"]], int((~valid).sum())
@@ -97,24 +97,15 @@ def _activities(base: sqlite3.Connection, table: str, kind: str) -> pd.DataFrame
     return rows
 
 
-def _sizes(rows: pd.DataFrame, what: str) -> np.ndarray:
-    return sizes(
-        np.column_stack([pd.to_numeric(rows[f"{what}{axis}"], errors="coerce").to_numpy(float) for axis in "XYZ"])
-    )
-
-
-def _calls(base: sqlite3.Connection, tables: set[str], texts: Mapping[int, str]) -> pd.DataFrame:
+def _calls(base: sqlite3.Connection, texts: Mapping[int, str]) -> pd.DataFrame:
     wanted = {"start": ("start",), "end": ("end",), "thread": ("globalTid",), "name": ("nameId",)}
-    wanted |= {"correlation": ("correlationId",)}
-    table = "CUPTI_ACTIVITY_KIND_RUNTIME"
-    rows = select(base, table, wanted) if table in tables else pd.DataFrame(columns=list(wanted), dtype=object)
+    rows = select(base, "CUPTI_ACTIVITY_KIND_RUNTIME", wanted | {"correlation": ("correlationId",)})
     return _host(rows, [texts.get(name, "") for name in rows["name"]])
 
 
-def _ranges(base: sqlite3.Connection, tables: set[str], texts: Mapping[int, str]) -> pd.DataFrame:
+def _ranges(base: sqlite3.Connection, texts: Mapping[int, str]) -> pd.DataFrame:
     wanted = {"start": ("start",), "end": ("end",), "thread": ("globalTid",), "type": ("eventType",)}
-    wanted |= {"text": ("text",), "name": ("textId",)}
-    rows = select(base, "NVTX_EVENTS", wanted) if "NVTX_EVENTS" in tables else pd.DataFrame(columns=list(wanted))
+    rows = select(base, "NVTX_EVENTS", wanted | {"text": ("text",), "name": ("textId",)})
     rows = rows[rows["type"].isin(_RANGES)].reset_index(drop=True)
     return _host(rows, [text or texts.get(name, "") for text, name in zip(rows["text"], rows["name"], strict=True)])
 

@@ -17,9 +17,7 @@ from gpuledger.readers.timelines.database import number, select
 _SEEN = {"gpu": ("gpuId",), "device": ("cudaId",), "process": ("pid",), "uuid": ("uuid",)}
 
 
-def true_gpus(
-    path: Path, base: sqlite3.Connection, tables: set[str], rows: pd.DataFrame
-) -> tuple[np.ndarray, list[str]]:
+def true_gpus(path: Path, base: sqlite3.Connection, rows: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
     """Return the number of each row's GPU, and the names of the GPUs that kernels ran on, or else of all.
 
     Parameters
@@ -32,10 +30,8 @@ def true_gpus(
     InputWarning
         Several processes use a GPU of the same number, and the export does not say whether it is the same one.
     """
-    named = pd.Series(dtype=object)
-    if "TARGET_INFO_GPU" in tables:
-        gpus = select(base, "TARGET_INFO_GPU", {"id": ("id",), "name": ("name",)}).dropna()
-        named = pd.Series(gpus["name"].to_numpy(object), number(gpus["id"])).groupby(level=0).first()
+    gpus = select(base, "TARGET_INFO_GPU", {"id": ("id",), "name": ("name",)}).dropna()
+    named = pd.Series(gpus["name"].to_numpy(object), number(gpus["id"])).groupby(level=0).first()
     device = number(rows["device"])
     process = np.where(rows["process"].notna(), number(rows["process"]) >> 24 & 0xFFFFFF, -1)
     # One number for both: millions of rows have few different ones.
@@ -43,10 +39,8 @@ def true_gpus(
     used = pd.MultiIndex.from_arrays([(distinct >> 32) - 1, (distinct & 0xFFFFFFFF) - 1])
     kept = used.get_level_values(1) >= 0
     used = used[kept]
-    seen = pd.DataFrame(columns=list(_SEEN), index=pd.MultiIndex.from_arrays([[], []]))
-    if "TARGET_INFO_CUDA_DEVICE" in tables:
-        seen = select(base, "TARGET_INFO_CUDA_DEVICE", _SEEN)
-        seen.index = pd.MultiIndex.from_arrays([number(seen["process"]), number(seen["device"])])
+    seen = select(base, "TARGET_INFO_CUDA_DEVICE", _SEEN)
+    seen.index = pd.MultiIndex.from_arrays([number(seen["process"]), number(seen["device"])])
     seen = seen[~seen.index.duplicated()].reindex(used)
     gpu = number(seen["gpu"])
     # Parts of a GPU (MIG) have identifiers of their own.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.timelines.database import interval, number, select, stacked, text
+from gpuledger.readers.timelines.database import extents, interval, number, select, stacked, text
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 _AXES = "xyz"
@@ -59,17 +59,13 @@ def read_rocpd(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeli
     launch = launching[["start_s", "thread", "name"]].reindex(
         pd.MultiIndex.from_frame(device[["part", "guid", "stack"]])
     )
-
-    def measure(what: str) -> np.ndarray:
-        axes = [pd.to_numeric(device[f"{what}{axis}"], errors="coerce").to_numpy(float) for axis in _AXES]
-        return np.column_stack(axes)
-
+    grid, block = (extents(device, what, _AXES) for what in ("grid", "workgroup"))
     columns = {
         "kernel": device["name"].fillna("").astype(str).to_numpy(object),
         "kind": device["kind"].to_numpy(object),
         **{name: number(device[name]) for name in ("stream", "device")},
-        "grid": sizes(grid_in_blocks(measure("grid"), measure("workgroup"))),
-        "block": sizes(measure("workgroup")),
+        "grid": sizes(grid_in_blocks(grid, block)),
+        "block": sizes(block),
         **moments,
         "launch_s": launch["start_s"].to_numpy(float),
         "thread": launch["thread"].fillna("").to_numpy(object),

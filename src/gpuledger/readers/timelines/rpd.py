@@ -18,12 +18,11 @@ _KINDS = {"KernelExecution": "kernel", "Copy": "copy", "Fill": "set"}
 _RANGES = ("UserMarker", "USER_EVENT")
 
 
-def read_rpd(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
+def read_rpd(path: Path, base: sqlite3.Connection) -> Timeline:
     """Read the kernels, copies, calls and ranges of a database of rocmProfileData."""
 
     def read(table: str, **wanted: str) -> pd.DataFrame:
-        names = {name: (own,) for name, own in wanted.items()}
-        return select(base, table, names) if table in tables else pd.DataFrame(columns=list(names), dtype=object)
+        return select(base, table, {name: (own,) for name, own in wanted.items()})
 
     texts = read("rocpd_string", id="id", text="string")
     known = {number: str(text) for number, text in zip(texts["id"], texts["text"], strict=True)}
