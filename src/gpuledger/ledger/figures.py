@@ -23,14 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import (
-    FuncFormatter,
-    LogFormatter,
-    LogFormatterSciNotation,
-    LogLocator,
-    NullFormatter,
-    NullLocator,
-)
+from matplotlib.ticker import LogFormatter, LogFormatterSciNotation, LogLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox, blended_transform_factory
 from matplotlib.typing import ColorType
 
@@ -185,7 +178,7 @@ def set_magnitudes(axis: Axis, low: float, high: float, most: int) -> None:
     """Set the ticks of a logarithmic axis: powers of ten, and where it spans few, also 2 and 5 times these."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 20 * low else (1,), numticks=most))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
+    axis.set_major_formatter(lambda value, _: magnitude(value))
 
 
 def draw_identity(axes: Axes, ends: np.ndarray, percent: float) -> None:
@@ -197,7 +190,7 @@ def draw_identity(axes: Axes, ends: np.ndarray, percent: float) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         # Of less than a decade, powers of ten would be too few.
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
 
 

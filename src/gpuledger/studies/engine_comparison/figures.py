@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import NullFormatter, NullLocator
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, slug
@@ -152,7 +152,7 @@ def draw_ratios(axes: Axes, part: pd.DataFrame, result: CaseResult) -> None:
     axes.set(xscale="log", xlim=RATIOS, xlabel="new time / old time", ylabel="shapes (%)")
     axes.margins(y=0.25)
     axes.set_xticks([0.5, 1, 2])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
 from gpuledger.ledger import figures
@@ -151,7 +151,7 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None)
     )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(format_decimal))
+        axis.set_major_formatter(format_decimal)
         axis.set_minor_locator(NullLocator())
     if tpot_s:
         axes.axvline(1 / tpot_s, color=figures.GREY, linestyle="--", linewidth=1, zorder=1)
@@ -204,7 +204,7 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float | str, reserve
             axes.annotate(f"{format_binary(round(edge))} tokens fit", (edge, usable), **text)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(LogLocator(base=4, numticks=6))
-    axes.xaxis.set_major_formatter(FuncFormatter(format_binary))
+    axes.xaxis.set_major_formatter(format_binary)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     # Names where the bands are thickest, if they are thick enough.
     floor, ceiling = np.zeros(len(tokens)), axes.get_ylim()[1] if np.isnan(most) else (1 - reserve) * most

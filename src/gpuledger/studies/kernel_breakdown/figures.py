@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.ndimage import distance_transform_edt
 
 from gpuledger.ledger import figures
@@ -93,7 +93,7 @@ def draw_roofline(
     """
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(format_decimal))
+        axis.set_major_formatter(format_decimal)
         axis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.4)
     _draw_roofs(axes, roofs, name_roofs)
@@ -229,7 +229,7 @@ def _mark_octaves(axis: Axis, values: pd.Index) -> None:
     first, last = int(np.ceil(np.log2(values[0]))), int(np.floor(np.log2(values[-1])))
     step = max(1, -(-(last - first) // 4))
     axis.set_major_locator(FixedLocator([2.0**power for power in range(first, last + 1, step)]))
-    axis.set_major_formatter(FuncFormatter(format_binary))
+    axis.set_major_formatter(format_binary)
     axis.set_minor_locator(NullLocator())
 
 

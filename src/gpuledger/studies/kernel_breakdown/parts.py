@@ -14,15 +14,13 @@
 
 import pandas as pd
 
-from gpuledger.ledger.case_result import CaseResult, settle
+from gpuledger.ledger.case_result import SIGNIFICANT_DIGITS, CaseResult, rounded
 
 
 def settle_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Round floats to the digits that are the same on every machine; turn categories into text."""
-    floats = frame.select_dtypes("floating").columns
     categories = frame.select_dtypes("category").columns
-    rounded = {name: [value if pd.isna(value) else float(settle(value)) for value in frame[name]] for name in floats}
-    return frame.assign(**rounded, **{name: frame[name].astype(str) for name in categories})
+    return rounded(frame, SIGNIFICANT_DIGITS).assign(**{name: frame[name].astype(str) for name in categories})
 
 
 def made(result: CaseResult) -> str:

@@ -11,7 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
 from gpuledger.ledger import figures
@@ -98,7 +98,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str, floor: float = np.na
     columns = axes.get_subplotspec().get_gridspec().ncols
     axes.set(xscale="log", yscale="log", ylim=(0.38, 2.35))
     axes.set_yticks([0.5, 1, 2])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(LogLocator(numticks=4 if figures.for_columns else 8 // columns + 2))
     axes.xaxis.set_minor_locator(NullLocator())

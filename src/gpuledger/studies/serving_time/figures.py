@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
@@ -91,7 +91,7 @@ def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) ->
     axes.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
     axes.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 2, 4]))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_major_formatter("{x:,g}")
         axis.set_minor_locator(NullLocator())
 
 
@@ -174,5 +174,5 @@ def draw_ratios(
             axes.scatter(median[chosen], y[chosen], color=every[chosen], s=20, zorder=3, **style)
     axes.set(xscale="log", xlim=(min(0.45, low.min() / 1.1), max(2.2, 1.1 * high.max())))
     axes.set_xticks([0.5, 1, 2])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())

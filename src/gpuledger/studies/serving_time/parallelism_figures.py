@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from gpuledger.ledger import figures
 from gpuledger.models.time_model.constants import ENGINES
@@ -51,7 +51,7 @@ def draw_frontiers(axes: Axes, points: pd.DataFrame, decided: pd.DataFrame) -> N
     axes.set_xlabel("tokens per s of a request")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_major_formatter("{x:,g}")
         axis.set_minor_formatter(NullFormatter())
     own = decided.merge(points[WORKLOAD].drop_duplicates()).sort_values("objective_s", ascending=False, kind="stable")
     speed = 1 / own["objective_s"].to_numpy()

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from gpuledger.ledger import figures
 from gpuledger.models.time_model.accuracy import errors_percent
@@ -94,7 +94,7 @@ def draw_ratios(axes: Axes, data: pd.DataFrame, column: str, label: str) -> None
     few = sizes[:: 2 if len(sizes) > 6 else 1]
     axes.xaxis.set_major_locator(LogLocator(base=4) if column == "tokens" else FixedLocator(few))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(_power_of_two))
+        axis.set_major_formatter(_power_of_two)
         axis.set_minor_locator(NullLocator())
 
 
