@@ -50,7 +50,7 @@ def settle(value: Any) -> Value:
 def rounded(frame: pd.DataFrame, digits: int = 6) -> pd.DataFrame:
     """Return a table whose floating-point columns keep `digits` significant digits, the same on every machine."""
     columns = frame.select_dtypes("floating").columns
-    return frame.assign(**frame[columns].map(lambda value: float(f"{value:.{digits}g}")))
+    return frame.assign(**frame[columns].map(lambda value: float(f"{value:.{digits}g}"), na_action="ignore"))
 
 
 def text(value: Value, decimals: int | None = None) -> str:

@@ -4,7 +4,6 @@ import hashlib
 import html
 import re
 from collections.abc import Callable, Mapping, Sequence
-from io import StringIO
 from numbers import Integral
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pandas.io.formats.style import Styler
 
 from gpuledger import files
 from gpuledger.ledger import latex, provenance
-from gpuledger.ledger.case_result import brief, settle
+from gpuledger.ledger.case_result import SIGNIFICANT_DIGITS, brief, rounded
 
 #: Rows of a table on a page; files have all of them.
 SHOWN_ROWS = 3000
@@ -103,14 +102,8 @@ def _styled(shown: pd.DataFrame, numeric: Sequence[bool], about: str = "") -> St
 
 def as_csv(frame: pd.DataFrame) -> str:
     """Return a frame as CSV without its index, the same bytes on every machine."""
-    floats = frame.select_dtypes("floating").columns
-    settled = frame.assign(
-        **{column: [None if pd.isna(value) else settle(value) for value in frame[column]] for column in floats}
-    )
-    settled = settled.map(_inert).rename(columns=_inert)
-    buffer = StringIO()
-    settled.to_csv(buffer, index=False, lineterminator="\n")
-    return buffer.getvalue()
+    inert = rounded(frame, SIGNIFICANT_DIGITS).map(_inert).rename(columns=_inert)
+    return inert.to_csv(index=False, lineterminator="\n")
 
 
 def _inert(cell: object) -> object:
