@@ -9,8 +9,9 @@ cell may be empty. rocprof-compute draws boxes, in which a long name goes on in 
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Any
 
 #: No table of kernels has fewer columns.
 _LEAST = 4
@@ -48,7 +49,7 @@ def without_labels(line: str, content: bytes) -> tuple[str, bytes]:
 def header(line: str) -> str:
     """Return a line that may be the header of a printed table as the header of a CSV table; empty of any other."""
     names = _split(COMMENT.sub("", line))
-    return _csv([[part for name in names for part in _axes(name)]]) if len(names) >= _LEAST else ""
+    return as_csv([[part for name in names for part in _axes(name)]]) if len(names) >= _LEAST else ""
 
 
 def rows(line: str, text: str) -> str:
@@ -60,7 +61,7 @@ def rows(line: str, text: str) -> str:
         The header, and what follows it.
     """
     bare = COMMENT.sub("", line)
-    return _csv(_rows(_split(bare), [match.end() for match in _NAMES.finditer(bare)], below(line, text)))
+    return as_csv(_rows(_split(bare), [match.end() for match in _NAMES.finditer(bare)], below(line, text)))
 
 
 def below(line: str, text: str) -> str:
@@ -73,7 +74,8 @@ def below(line: str, text: str) -> str:
     return "\n".join(row for row in cut if row is not None)
 
 
-def _csv(cells: Iterator[list[str]] | list[list[str]]) -> str:
+def as_csv(cells: Iterable[Iterable[Any]]) -> str:
+    """Return rows of cells as CSV with Unix line ends."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(cells)
     return file.getvalue()

@@ -1,7 +1,5 @@
 """Reports that ``nsys stats --format json`` writes, as CSV: lists of objects whose keys are the columns of the CSV."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuledger.errors import warn
+from gpuledger.readers.timelines.printed_text import as_csv
 
 #: Where a list of objects begins; nsys prints lines before and between them.
 _LIST = re.compile(r'^[\ufeff ]*\[\s*\{\s*"', re.MULTILINE)
@@ -57,8 +56,5 @@ def _objects(text: str, at: int) -> tuple[list[dict[str, Any]], int, bool]:
 
 
 def _csv(rows: Any) -> str:
-    file = io.StringIO()
     # The value of a name may have line ends, which a row of CSV has not.
-    cells = ([" ".join(cell.split()) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    csv.writer(file, lineterminator="\n").writerows(cells)
-    return file.getvalue()
+    return as_csv([" ".join(cell.split()) if isinstance(cell, str) else cell for cell in row] for row in rows)

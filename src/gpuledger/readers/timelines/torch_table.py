@@ -4,11 +4,10 @@ Columns are at least two blanks apart, and every time has its unit (``torch/auto
 """
 
 import csv
-import io
 import re
 
 from gpuledger.readers.tabular import SECONDS
-from gpuledger.readers.timelines.printed_text import COMMENT, below
+from gpuledger.readers.timelines.printed_text import COMMENT, as_csv, below
 
 _APART = re.compile(r"\s{2,}")
 _RULE = re.compile(r"[\s|]*[-:]{3}[-:\s|]*")
@@ -91,9 +90,7 @@ def rows(line: str, text: str) -> tuple[str, str]:
     totals = (spent, sum(_seconds(row[own]) for row in of_gpu))
     if whole and min(abs(total / whole - 1) for total in totals) > _EXACT:
         problem += f"its kernels take {1e3 * spent:,.4g} ms, but its total is {1e3 * whole:,.4g} ms"
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([row["Name"], row[own], row["# of Calls"]] for row in kernels)
-    return file.getvalue(), problem.removesuffix("; ")
+    return as_csv([row["Name"], row[own], row["# of Calls"]] for row in kernels), problem.removesuffix("; ")
 
 
 def _whole(cells: list[dict[str, str]], own: str, text: str) -> float:
