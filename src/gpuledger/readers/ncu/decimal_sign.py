@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuledger.errors import InputError
-from gpuledger.readers.ncu.numbers import COMMA, POINT, SPACES, any_of, matches, without_instances
+from gpuledger.readers.ncu.numbers import COMMA, POINT, SPACES, any_of, without_instances
 
 _UNGROUPED = r"^[+-]?[0-9]{4,}(?:[.,][0-9]*)?$"
 _GROUPED = rf"^[+-]?[0-9]{{1,3}}(?:[{SPACES}][0-9]{{3}})+$"
@@ -67,7 +67,7 @@ class DecimalSign:
         were_certain = self.certain
         texts, _ = without_instances(texts)
         signed = pc.filter(texts, pc.or_(pc.match_substring(texts, "."), pc.match_substring(texts, ",")))
-        as_point, as_comma = matches(signed, POINT), matches(signed, COMMA)
+        as_point, as_comma = pc.match_substring_regex(signed, POINT), pc.match_substring_regex(signed, COMMA)
         for sign, mask in ((".", pc.and_not(as_point, as_comma)), (",", pc.and_not(as_comma, as_point))):
             if any_of(mask):
                 self._only[sign] = pc.filter(signed, mask)[0].as_py()
@@ -81,8 +81,8 @@ class DecimalSign:
                 self._ambiguous.setdefault(sign, found[0].as_py())
             if any_of(pc.match_substring(counts, sign)):
                 self._in_counts.add(sign)
-        self._grouped = self._grouped or any_of(matches(texts, _GROUPED))
-        self._ungrouped = self._ungrouped or any_of(matches(texts, _UNGROUPED))
+        self._grouped = self._grouped or any_of(pc.match_substring_regex(texts, _GROUPED))
+        self._ungrouped = self._ungrouped or any_of(pc.match_substring_regex(texts, _UNGROUPED))
 
     def check(self, texts: pa.Array) -> None:
         """Take in the values that are no numbers with the sign that they were read with.
@@ -96,7 +96,7 @@ class DecimalSign:
             return
         other, pattern = (",", COMMA) if self.now == "." else (".", POINT)
         texts, _ = without_instances(texts)
-        if any_of(mask := matches(texts, pattern)):
+        if any_of(mask := pc.match_substring_regex(texts, pattern)):
             self._only[other] = pc.filter(texts, mask)[0].as_py()
             self._refuse_mixture()
 

@@ -29,16 +29,11 @@ def any_of(mask: pa.Array) -> bool:
     return bool(pc.any(mask, min_count=0).as_py())
 
 
-def matches(texts: pa.Array, pattern: str) -> pa.Array:
-    """Return which texts match a regular expression."""
-    return pc.match_substring_regex(texts, pattern)
-
-
 def without_instances(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Remove the instances that --print-metric-instances adds; also return which texts had some."""
     with_instances = pc.match_substring(texts, " ")
     if any_of(with_instances):  # searching for a space is faster than the pattern
-        with_instances = matches(texts, _INSTANCES)
+        with_instances = pc.match_substring_regex(texts, _INSTANCES)
         texts = pc.if_else(with_instances, pc.replace_substring_regex(texts, r" [({].*$", ""), texts)
     return texts, with_instances
 
@@ -61,10 +56,10 @@ def parse_numbers(texts: pa.Array, decimal: str) -> tuple[np.ndarray, np.ndarray
         The number as Python writes it, null for text; scaling appends an exponent to it.
     """
     heads, with_instances = without_instances(texts)
-    numeric = matches(heads, POINT if decimal == "." else COMMA)
+    numeric = pc.match_substring_regex(heads, POINT if decimal == "." else COMMA)
     cleaned = pc.if_else(numeric, heads, pa.scalar(None, pa.string()))
     cleaned = pc.replace_substring(cleaned, "," if decimal == "." else ".", "")
-    if any_of(matches(cleaned, f"[{SPACES}]")):
+    if any_of(pc.match_substring_regex(cleaned, f"[{SPACES}]")):
         cleaned = pc.replace_substring_regex(cleaned, f"[{SPACES}]", "")
     if decimal == ",":
         cleaned = pc.replace_substring(cleaned, ",", ".")
