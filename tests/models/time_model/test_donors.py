@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from gpuledger.models.power import chip_constants
 from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.collectives import TRAYS, collective_terms, sent_bytes
 from gpuledger.models.time_model.constants import read_table, transferred, unseen_constants
@@ -156,8 +157,9 @@ def test_boards_with_hbm_and_less_power_lose_clock(name, power):
     gpu, donor_gpu = find_gpu(name), find_gpu("h100-sxm")
     own = next(entry.constants for entry in read_table("gemm") if entry.gpu == "h100-sxm" and entry.precision == "bf16")
     found = transferred(own, donor_gpu, gpu).tensor_share
+    law, _ = chip_constants(find_gpu("h200-sxm"))
     expected = (
-        own.tensor_share * power ** (1 / 2.06)
+        own.tensor_share * power ** (1 / (1 + law.clock_exponent))
         if power
         else min(1, own.tensor_share * sm_rate(donor_gpu) / sm_rate(gpu))
     )

@@ -28,8 +28,8 @@ from gpuledger.models.time_model.tiles import generation_of, stacked
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 
-#: How the clock of matrix units follows the power that a board allows: what they draw grew with the 2.06th power of the
-#: clock on an H200 (resources/power_constants.csv).
+#: How the clock of matrix units follows the power that a board allows: what products draw grew with the 2.06th power of
+#: the clock on an H200, one for their rate and the rest as resources/power_constants.csv says.
 _CLOCK_BY_POWER = 1 / 2.06
 #: Fitted constants that come with the checkout, one row per kernel, GPU and data type; made by
 #: ``benchmarks/time_constants.py``.

@@ -35,7 +35,7 @@ COLUMNS = [
 
 
 def reduce_products(case: Case, known: Mapping[str, Gpu]) -> tuple[CaseResult, list[Gpu]]:
-    """Predict each product by the kernel that is fastest for it on its GPU; nothing is fitted.
+    """Predict each product as ``gpuledger predict`` would, by the kernels that engines may run; nothing is fitted here.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def reduce_products(case: Case, known: Mapping[str, Gpu]) -> tuple[CaseResult, l
 
 
 def _predicted(gpu: Gpu, precision: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of one GPU and format with the fastest kernel's prediction; NaN where the GPU has no such units."""
+    """Return rows of one GPU and format with their predictions; NaN where the GPU has no units for the format."""
     shapes = rows[["m", "n", "k"]].drop_duplicates(ignore_index=True)
     rows = rows.assign(group=GROUPS.get(precision, precision), flop=2.0 * rows["m"] * rows["n"] * rows["k"])
     rows = rows.rename(columns={"tflop_per_s": "measured_tflop_per_s"})
