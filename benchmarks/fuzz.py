@@ -1,15 +1,16 @@
-"""Damage small files of every format and read them: each reader returns or raises InputError, nothing else.
+"""Damage small files of every format and read them: each parser returns or raises InputError, nothing else.
 
 Bits flip and parts are lost anywhere; in texts, and in what binary files hold, values are also exchanged for others.
 
     python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES] [TOTALS] [PATTERN]
 
-`make fuzz` calls it. Readers take turns of one CPU second, so that a call that ends after some minutes has spent the
-same on each; Ctrl-C or SIGTERM ends it like the last minute. A run may take 2 CPU seconds and raise peak memory by
-1 GiB. The first failure of a reader is printed with the file that caused it, and the exit status is 1.
+`make fuzz` calls it. Each parser gets RUNS, from one or several files ("ncu, french.csv" is one of ncu's). Files take
+turns of one CPU second, so that a call that ends after some minutes has spent the same on each; Ctrl-C or SIGTERM ends
+it like the last minute. A run may take 2 CPU seconds and raise peak memory by 1 GiB. The first failure with a file is
+printed with the damaged file that caused it, and the exit status is 1.
 
 With the table TOTALS, runs are added to those of earlier calls, and calls with other seeds may add to it meanwhile.
-With PATTERN, only readers run whose names it finds.
+With PATTERN, only files are damaged whose names it finds.
 """
 
 import fcntl
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,10 +40,11 @@ SLOWEST_S, MOST_BYTES, TURN_S = 2, 2**30, 1
 
 
 class Reader:
-    """One reader, the file to damage, and how its runs went."""
+    """One file to damage, how it is read, and how its runs went."""
 
     def __init__(self, scratch: Path, seed: int, name: str, source: Path, read: Callable):
         self.name, self.read, self.content = name, read, source.read_bytes()
+        self.parser = name if "{" in name else name.partition(",")[0]
         self.seed, self.chance = f"{seed} {name}", random.Random(f"{seed} {name}")
         self.folder = scratch / f"damaged-{re.sub(r'[^a-z0-9]+', '-', name.lower())}"
         self.folder.mkdir()
@@ -51,13 +54,13 @@ class Reader:
             self.text = False
         self.file = self.folder / source.name
         read(source)  # undamaged, it is read
-        self.runs = self.refused = self.earlier = 0
+        self.runs = self.refused = 0
         self.seconds, self.failed = 0.0, False
 
     def run(self, most: int) -> None:
-        """Read damaged files for one turn, up to the first failure or so many in all, earlier ones included."""
-        end = self.seconds + TURN_S
-        while self.seconds < end and self.earlier + self.runs < most and not self.failed:
+        """Read damaged files for one turn, up to the first failure or so many."""
+        end, last = self.seconds + TURN_S, self.runs + most
+        while self.seconds < end and self.runs < last and not self.failed:
             damage = changed if self.text and self.chance.random() < 0.7 else damaged
             self.file.write_bytes(damage(self.content, self.chance))
             started, before, problem = time.process_time(), _peak(), ""
@@ -84,8 +87,8 @@ class Reader:
                 print(f"{self.name}, run {self.runs}: {problem}; the file is {kept}", flush=True)
 
 
-def share(readers: list[Reader], file: Path, own: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Add to a table what was run since `own`, learn what others added to it, and return what was run by now."""
+def share(readers: list[Reader], file: Path, own: pd.DataFrame | None = None) -> tuple[pd.DataFrame, pd.Series]:
+    """Add to a table what was run since `own`; return what was run by now, and the runs of other calls."""
     counts = {reader.name: (reader.runs, reader.refused, reader.seconds) for reader in readers}
     now = pd.DataFrame.from_dict(counts, orient="index", columns=["runs", "refused", "cpu_s"])
     with file.open("a+") as stream:
@@ -96,11 +99,11 @@ def share(readers: list[Reader], file: Path, own: pd.DataFrame | None = None) ->
         table = table.astype({"runs": int, "refused": int}).round({"cpu_s": 3})
         stream.truncate(0)
         table.to_csv(stream, index_label="reader")
-    for reader in readers:
-        reader.earlier = table.at[reader.name, "runs"] - reader.runs
-        if own is None and reader.earlier:  # other damage than the same seed's first call
-            reader.chance.seed(f"{reader.seed} {reader.earlier}")
-    return now
+    others = table["runs"].sub(now["runs"], fill_value=0)
+    for reader in readers if own is None else ():  # other damage than the same seed's first call
+        if earlier := int(others[reader.name]):
+            reader.chance.seed(f"{reader.seed} {earlier}")
+    return now, others
 
 
 def _peak() -> int:
@@ -113,7 +116,7 @@ def _too_slow(*_: object) -> None:
 
 def main(runs: str = "200", seed: str = "1", minutes: str = "inf", totals: str = "", pattern: str = "") -> int:
     """Return how many readers failed."""
-    most, file, own = int(runs), Path(totals) if totals else None, None
+    file, own, others = Path(totals) if totals else None, None, pd.Series(dtype=int)
     warnings.simplefilter("ignore")
     logging.disable()
     signal.signal(signal.SIGPROF, _too_slow)
@@ -126,12 +129,19 @@ def main(runs: str = "200", seed: str = "1", minutes: str = "inf", totals: str =
         # Far more than is allowed, so that a reader that takes it fails, and not the machine.
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + 8 * MOST_BYTES, resource.RLIM_INFINITY))
-        while waiting := [one for one in readers if one.earlier + one.runs < most and not one.failed]:
-            own = share(readers, file, own) if file else None
+        parsers = {reader.name: reader.parser for reader in readers}
+        while not stopped and time.monotonic() < end:
+            if file:
+                own, others = share(readers, file, own)
+            done = Counter(others.groupby(parsers).sum().astype(int).to_dict())
+            for reader in readers:
+                done[reader.parser] += reader.runs
+            waiting = [reader for reader in readers if done[reader.parser] < int(runs) and not reader.failed]
+            files = Counter(reader.parser for reader in waiting)
             for reader in waiting:
                 if not stopped and time.monotonic() < end:
-                    reader.run(most)
-            if stopped or time.monotonic() > end:
+                    reader.run(-(-(int(runs) - done[reader.parser]) // files[reader.parser]))
+            if not waiting:
                 break
         if file:
             share(readers, file, own)

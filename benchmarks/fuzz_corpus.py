@@ -46,17 +46,17 @@ DATA = ROOT / "tests/data"
 
 
 def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
-    """Yield the name of a reader, a file that it reads, and the reader."""
-    yield from ((f"ncu {path.name}", path, ncu.read) for path in sorted((DATA / "ncu").glob("*.csv")))
-    yield "ncu long_base.txt", DATA / "ncu/long_base.txt", ncu.read
+    """Yield a name (the parser, then what is damaged), a file that it reads, and how it is read."""
+    yield from ((f"ncu, {path.name}", path, ncu.read) for path in sorted((DATA / "ncu").glob("*.csv")))
+    yield "ncu, long_base.txt", DATA / "ncu/long_base.txt", ncu.read
     labelled = "".join(f"0: {line}\n" for line in (DATA / "ncu/long_base.txt").read_text().splitlines())
-    yield "ncu by srun", written(folder / "srun.txt", labelled), ncu.read
+    yield "ncu, by srun", written(folder / "srun.txt", labelled), ncu.read
     timed = labelled.replace("0: ", "2026-07-01T10:00:00.5Z [rank0]: ")
-    yield "ncu by a logger", written(folder / "timed.txt", timed), ncu.read
+    yield "ncu, by a logger", written(folder / "timed.txt", timed), ncu.read
     rows = "k,gpu__time_duration.sum,12512\nk,dram__bytes.sum,1.5\nm,gpu__time_duration.sum,2512\n"
     unitless = written(folder / "unitless.csv", f"Kernel Name,Metric Name,Metric Value\n{rows}")
-    yield "ncu without units", unitless, lambda path: launch_quantities(ncu.read(path))
-    yield "ncu in parts", DATA / "ncu/raw.csv", lambda path: list(ncu.read_parts(path, values=1))
+    yield "ncu, without units", unitless, lambda path: launch_quantities(ncu.read(path))
+    yield "ncu, in parts", DATA / "ncu/raw.csv", lambda path: list(ncu.read_parts(path, values=1))
     logs = DATA / "neutrino"
     yield "kernel.info", logs / "kernel.info", kernel_info.read_kernel_info
     yield "event.log", logs / "main_event.log", event_log.read_event_log
@@ -72,7 +72,7 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield from values(folder, [entry for entry in formats if entry[1].suffix in HOLDS_VALUES])
     # Plain, mixture of experts with latent attention, and with layers of two kinds.
     models = ("Llama-3.1-8B", "DeepSeek-V3", "gpt-oss-20b")
-    yield from ((f"config.json of {name}", MODELS / f"{name}.json", sizes_of) for name in models)
+    yield from ((f"config.json, {name}", MODELS / f"{name}.json", sizes_of) for name in models)
     yield "config.yaml", ROOT / "config/config.yaml", use_config
     state = '{"parts": {}, "left_out": {"x": "y"}, "points": {"a": {"key": "k", "sha256": "0", "about": {}}}}'
     yield "recording.json", written(folder / MANIFEST, state), resume
@@ -126,11 +126,11 @@ def _tables(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     with zipfile.ZipFile(workbook) as archive:
         sheet = written(folder / "sheet.xml", archive.read("xl/worksheets/sheet1.xml"))
         rest = {name: archive.read(name) for name in archive.namelist() if not name.endswith("sheet1.xml")}
-    yield "sheet of a workbook", sheet, lambda path: read_gpus(_zipped(folder, path, rest))
+    yield "workbook, its sheet", sheet, lambda path: read_gpus(_zipped(folder, path, rest))
     pd.to_pickle({"a": table["m"].to_numpy(), "b": [1, 2], "c": {3}}, folder / "a.pkl")
     yield "pickle", folder / "a.pkl", load_plain
     pd.to_pickle({"a": [1, 2, 3], "b": np.arange(1, 5)}, folder / "clocks.pkl")
-    yield "pickled clocks", folder / "clocks.pkl", read_pickled_progress
+    yield "pickle, of clocks", folder / "clocks.pkl", read_pickled_progress
 
 
 _XLA = """{"traceEvents": [
@@ -241,24 +241,24 @@ Average time-per-output-token [TPOT] (ms):        8.4000
 
 
 def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
-    yield "nvprof CSV", written(folder / "nvprof.csv", _NVPROF_CSV), read_timeline
-    yield "nvprof text", written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
-    yield "nvprof trace as text", written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
-    yield "nsys text", written(folder / "nsys.txt", _NSYS_TEXT), read_timeline
+    yield "CSV report, nvprof", written(folder / "nvprof.csv", _NVPROF_CSV), read_timeline
+    yield "printed report, nvprof sums", written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
+    yield "printed report, nvprof trace", written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
+    yield "printed report, nsys", written(folder / "nsys.txt", _NSYS_TEXT), read_timeline
     frame = "   Time (%)  Total Time (ns)  Instances       Name\n0      75.0             6000          3  k<int, 2>\n"
     frame += "1      25.0             2000          1        add\n"
-    yield "printed data frame", written(folder / "frame.txt", frame), read_timeline
-    yield "rocprof-compute's box", written(folder / "box.txt", _BOX), read_timeline
+    yield "printed report, data frame", written(folder / "frame.txt", frame), read_timeline
+    yield "printed report, box of rocprof-compute", written(folder / "box.txt", _BOX), read_timeline
     with closing(sqlite3.connect(folder / "a.rpd")) as database:
         database.executescript(_RPD)
     yield "rpd", folder / "a.rpd", read_timeline
-    yield "torch.profiler's table", written(folder / "torch.txt", _TORCH_TABLE), read_timeline
+    yield "torch.profiler's table, printed", written(folder / "torch.txt", _TORCH_TABLE), read_timeline
     labelled = "".join(f"(Worker_TP0 pid=7) {line}\n" for line in _TORCH_TABLE.splitlines())
-    yield "table of a worker", written(folder / "worker.log", labelled), read_timeline
+    yield "torch.profiler's table, of a worker", written(folder / "worker.log", labelled), read_timeline
     timed = labelled.replace("(Worker_TP0 pid=7) ", "\x1b[36m10:00:00 [rank0]:\x1b[0m ")
-    yield "table of a logger", written(folder / "logger.log", timed), read_timeline
+    yield "torch.profiler's table, by a logger", written(folder / "logger.log", timed), read_timeline
     saved = ',Name,Self CPU,CPU total,Self CUDA,# of Calls\n0,aten::mm,9us,9us,5ms,2\n1,"k<a, b>",0us,0us,5ms,2\n'
-    yield "saved table of torch.profiler", written(folder / "torch.csv", saved), read_timeline
+    yield "torch.profiler's table, saved", written(folder / "torch.csv", saved), read_timeline
     yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
     loads = {
         "AIPerf": AIPERF,
@@ -271,27 +271,27 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     }
     for name, entry in loads.items():
         yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served
-    yield "printed server benchmark", written(folder / "served.txt", _SERVED), read_served
+    yield "printed results, server benchmark", written(folder / "served.txt", _SERVED), read_served
     rows = "".join(f"| {name} | {value} |\n" for name, value in EVALSCOPE.items())
-    yield "printed table", written(folder / "evalscope.txt", rows), read_served
+    yield "printed results, EvalScope", written(folder / "evalscope.txt", rows), read_served
     csv = "completed,total_input_tokens,total_output_tokens,max_concurrency,median_ttft_ms,median_tpot_ms\n"
     csv += "64,65536,8192,16.0,80.5,7.5\n64,65536,8192,,80.5,7.5\n"
     yield "table of runs", written(folder / "summary.csv", csv), read_served
-    yield "printed batch", written(folder / "batch.txt", _BATCH), read_served
-    yield "printed report", written(folder / "report.txt", _PRINTED_REPORT), read_served
+    yield "printed results, SGLang batch", written(folder / "batch.txt", _BATCH), read_served
+    yield "printed results, trtllm-bench", written(folder / "report.txt", _PRINTED_REPORT), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
-    yield "kineto", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
+    yield "kineto, plain", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
     yield "autograd, operators", written(folder / "mm.json", _AUTOGRAD.replace("NAME", "mm")), read_timeline
     yield "autograd, kernels", written(folder / "gemm.json", _AUTOGRAD.replace("NAME", "gemm")), read_timeline
     with zipfile.ZipFile(folder / "trace.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("trace.json", _XLA)
-    yield "zipped trace", folder / "trace.zip", read_timeline
-    yield "xla", written(folder / "host.trace.json", _XLA), read_timeline
+    yield "xla, zipped", folder / "trace.zip", read_timeline
+    yield "xla, plain", written(folder / "host.trace.json", _XLA), read_timeline
     csv = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Device,Strm,Name\n1,2,3,1,1,1,a,7,k\n5,2,4,1,1,1,a,7,k\n"
     rows = '[{"Start (ns)": 1, "Duration (ns)": 2, "GrdX": 1, "GrdY": 1, "GrdZ": 1, "Strm": 7, "Name": "k"},\n'
     rows += ' {"Start (ns)": 5, "Duration (ns)": 2.5, "GrdX": null, "GrdY": null, "Strm": 7, "Name": "b"}]'
-    yield "nsys table as JSON", written(folder / "nsys.json", f"Processing [a.sqlite]...\n{rows}"), read_timeline
-    yield "nsys table", written(folder / "nsys.csv", csv), read_timeline
+    yield "CSV report, nsys as JSON", written(folder / "nsys.json", f"Processing [a.sqlite]...\n{rows}"), read_timeline
+    yield "CSV report, nsys trace", written(folder / "nsys.csv", csv), read_timeline
     with closing(sqlite3.connect(folder / "a.sqlite")) as database:
         database.executescript(
             "CREATE TABLE StringIds (id INTEGER, value TEXT); INSERT INTO StringIds VALUES (1, 'k');"
@@ -311,13 +311,13 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
             "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT);"
             "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 71, 'a'), (1, 0, 72, 'b');"
         )
-    yield "nsys sqlite of processes", folder / "processes.sqlite", read_timeline
+    yield "nsys sqlite, of processes", folder / "processes.sqlite", read_timeline
     yield "nsys sqlite", folder / "a.sqlite", read_timeline
     csv = "Kind,Agent_Id,Stream_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Workgroup_Size_X,Grid_Size_X\n"
     csv += 'KERNEL_DISPATCH,"Agent 4",1,"k<float, 1>",155187406124,155187406525,64,640\n' * 2
-    yield "rocprof table", written(folder / "rocprof.csv", csv), read_timeline
+    yield "CSV report, rocprof trace", written(folder / "rocprof.csv", csv), read_timeline
     csv = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"k(int) [clone .kd]",2,300,150,100.0\n'
-    yield "rocprof statistics", written(folder / "statistics.csv", csv), read_timeline
+    yield "CSV report, rocprof sums", written(folder / "statistics.csv", csv), read_timeline
     with closing(sqlite3.connect(folder / "rocpd.db")) as database:
         database.executescript(
             "CREATE TABLE rocpd_info_kernel_symbol (id INTEGER, guid TEXT, kernel_name TEXT, display_name TEXT);"
@@ -334,9 +334,9 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     stream = f'{{"displayTimeUnit":"us","traceEvents":[{kernel}"ts":1.5,"dur":2.5,"tid":7}}]}}\n'
     yield "trace of proton", written(folder / "a.chrome_trace", 2 * stream), read_timeline
     csv = "NVTX Range,NVTX Inst,Kern Inst,Total Time (ns),Kernel Name\nstep,2,4,80,gemm\n,0,1,9,add\n"
-    yield "nsys table of ranges", written(folder / "ranges.csv", csv), read_timeline
+    yield "CSV report, nsys ranges", written(folder / "ranges.csv", csv), read_timeline
     csv = "DevId,Count,QCount,TAvg (ns),KAvg (ns),Kernel Name\n0,4,3,90.5,20.5,gemm\n0,1,1,9.0,8.0,add\n"
-    yield "nsys table of launches", written(folder / "executed.csv", csv), read_timeline
+    yield "CSV report, nsys launches", written(folder / "executed.csv", csv), read_timeline
 
 
 def _zipped(folder: Path, sheet: Path, rest: dict[str, bytes]) -> Path:

@@ -67,15 +67,15 @@ def pairs(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     """Yield the name of a reader, a file that it reads, and the reader."""
     (launches := folder / "launches.csv").write_text(_LAUNCHES, "utf-8")
     (page := folder / "page.csv").write_text(_LAUNCHES, "utf-8")
-    yield "ncu with a baseline", launches, lambda path: _tables(profile(page, path))
-    yield "ncu against a baseline", launches, lambda path: _tables(profile(path, page))
+    yield "ncu, with a baseline", launches, lambda path: _tables(profile(page, path))
+    yield "ncu, against a baseline", launches, lambda path: _tables(profile(path, page))
     (events := folder / "before.json").write_text(_EVENTS, "utf-8")
-    yield "timeline with a baseline", events, partial(compare, _kept(folder, _EVENTS))
-    yield "timeline broken down", events, lambda path: break_down(read_timeline(path))
-    yield "timeline in gzip", events, _compressed
+    yield "kineto, with a baseline", events, partial(compare, _kept(folder, _EVENTS))
+    yield "kineto, broken down", events, lambda path: break_down(read_timeline(path))
+    yield "kineto, in gzip", events, _compressed
     (row := folder / "row.json").write_text(json.dumps([_SERVED, _SERVED | _APART]), "utf-8")
     yield "InferenceX rows, predicted", row, _served
-    yield "folder of launches", launches, partial(_folder, _LAUNCHES)
+    yield "ncu, in a folder", launches, partial(_folder, _LAUNCHES)
     (published := folder / "published.yaml").write_text(_CLAIMS, "utf-8")
     yield "claims", published, _scorecard
     yield "study.yaml", ROOT / "src/gpuledger/studies/memory_usage/study.yaml", read_study
