@@ -65,7 +65,7 @@ def site(tmp_path_factory, root):
         around = {"claims": report.claims_of_case(content, each), "next": f"{STUDY}/table2" if not number else None}
         around["view"] = viewer.embed(view) if number else None
         pages.render(folder / "a.ipynb", target / "notebook.html", templates, "A title", each.record, around)
-    (folder / "index.html").write_text(gallery.page(outcomes, card, PAPER, folder, templates), "utf-8")
+    (folder / "index.html").write_text(gallery.page(outcomes, card, {}, PAPER, folder, templates), "utf-8")
     (folder / "docs").mkdir()
     for name, page in documentation.build(root, outcomes, templates).items():
         (folder / "docs" / name).write_text(page, "utf-8")

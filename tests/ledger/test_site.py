@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def pages(outcomes, card, root, tmp_path):
         (folder / "figure.png").touch()
     templates = root / "workflow/templates"
     return {
-        "gallery": gallery.page(outcomes, card, PAPER, tmp_path, templates),
+        "gallery": gallery.page(outcomes, card, {}, PAPER, tmp_path, templates),
         "scorecard": report.scorecard_page(card, {STUDY: "Kernel overhead"}, templates, {f"mine/{STUDY}/table2"}),
     }
 
@@ -112,6 +113,23 @@ def test_versions_of_a_case_share_a_card(pages):
     assert pages["gallery"].count('<a class="version') == 2
 
 
+def test_studies_come_by_topic_and_those_of_none_last(outcomes, card, root, tmp_path):
+    outcomes += [replace(outcomes[0], study=study) for study in ("dmat", "memory_usage", "kernel_time")]
+    topics = {"Kernels": ["kernel_time"], "Not here": ["expert_tiles"], "Probes": [STUDY, "dmat"]}
+    page = gallery.page(outcomes, card, topics, PAPER, tmp_path, root / "workflow/templates")
+    names = ["kernel_time", STUDY, "dmat", "memory_usage"]
+    assert re.findall(r'<section class="study[^>]* id="(\w+)">', page) == names
+    assert re.findall(r'<h2>(.*?)</h2>|<li><a href="#(\w+)">', page)[:7] == [
+        *[("Kernels", ""), ("", names[0]), ("Probes", ""), ("", names[1]), ("", names[2])],
+        *[("Other studies", ""), ("", names[3])],
+    ]
+
+
+def test_topics_name_each_study_once(root):
+    named = [name for names in schemas.load_yaml(root / "resources/topics.yaml").values() for name in names]
+    assert len(set(named)) == len(named) and set(named) <= set(read_studies())
+
+
 def test_the_gallery_of_500_cases_and_640_claims_stays_small(outcomes, root, tmp_path):
     finding = {"finding": {"value": "Held-back GEMMs are predicted within a few percent. " * 2, "unit": "text"}}
     many = [Outcome("aiconfigurator", "kernel_time", f"gemm_h100_{n}", finding, outcomes[0].record) for n in range(500)]
@@ -126,7 +144,7 @@ def test_the_gallery_of_500_cases_and_640_claims_stays_small(outcomes, root, tmp
     for folder in (Path(each.dataset, each.study, each.case) for each in many):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "figure.png").touch()
-    page = gallery.page(many, card, PAPER, tmp_path, root / "workflow/templates")
+    page = gallery.page(many, card, {}, PAPER, tmp_path, root / "workflow/templates")
     assert page.count('<a class="version') == 500 and page.count('<a href="scorecard.html#mine--') == 320
     assert len(page.encode()) <= 300_000
 
@@ -224,7 +242,7 @@ def test_the_map_of_the_paper_has_a_row_for_each_place(pages):
 
 def test_verdicts_in_the_map_are_those_of_the_place_and_no_other(card, outcomes, tmp_path, root):
     card["source"] = ["OSDI 2025, Fig. 1: a", "OSDI 2025, Fig. 1A", "OSDI 2025, Fig. 11"] + ["OSDI 2025, Table 3"] * 5
-    page = gallery.page(outcomes, card, PAPER, tmp_path, root / "workflow/templates")
+    page = gallery.page(outcomes, card, {}, PAPER, tmp_path, root / "workflow/templates")
     row = page.split('<th scope="row">Fig. 1</th>')[1].split("</tr>")[0]
     assert re.findall(r'<span class="badge verdict [^"]*">([^<]*)</span>', row) == ["1 exact"]
 

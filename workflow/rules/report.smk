@@ -91,6 +91,7 @@ rule build_gallery:
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
         docs="results/docs/index.html",
+        topics="resources/topics.yaml",
         paper="resources/paper.yaml",
         template="workflow/templates/gallery.html.j2",
         parts=PARTS,

@@ -16,7 +16,8 @@ with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.input.summaries)
     card = pd.read_csv(snakemake.input.scorecard, dtype=str, keep_default_na=False)
     folder, templates = Path(snakemake.output.page).parent, Path(snakemake.input.template).parent
-    page = gallery.page(outcomes, card, schemas.load_yaml(snakemake.input.paper), folder, templates)
+    topics, paper = schemas.load_yaml(snakemake.input.topics), schemas.load_yaml(snakemake.input.paper)
+    page = gallery.page(outcomes, card, topics, paper, folder, templates)
     files.write_text(snakemake.output.page, page)
     # The last line of a run: where to look.
     print(f"open {snakemake.output.page}")

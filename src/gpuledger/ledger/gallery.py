@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -18,16 +18,25 @@ _GPU = re.compile(r"\b(RTX[ -](?:PRO[ -])?\d{4}|(?:MI|GB|GH|[ABHLV])\d{1,3}[SX]?
 _LABEL = 36
 #: From this many cases on, the page leaves out what a script can add.
 _MANY = 200
-#: A study of fewer cards does not take whole rows.
-_FEW = 3
+#: The topic of studies that are in none.
+_OTHERS = "Other studies"
 _ABSENT = "not downloaded: "
 
 
-def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mapping], root: Path, templates: Path) -> str:
+def page(
+    outcomes: Iterable[Outcome],
+    card: pd.DataFrame,
+    topics: Mapping[str, Sequence[str]],
+    paper: Iterable[Mapping],
+    root: Path,
+    templates: Path,
+) -> str:
     """Return the HTML page of all claims and figures.
 
     Parameters
     ----------
+    topics : mapping of str to sequence of str
+        Topics and their studies in the page's order, as in ``resources/topics.yaml``.
     paper : iterable of mapping
         The figures and tables of the paper, as in ``resources/paper.yaml``.
     root : path
@@ -40,10 +49,8 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
     cards: dict[str, dict[str, list[dict]]] = {}
     for version in sorted(versions, key=lambda version: version["study"]):
         cards.setdefault(version["study"], {}).setdefault(version["case"], []).append(version)
-    # Studies of a few cards share rows, above all others; those that only a simulation answers come last.
-    measured = {version["study"] for version in versions if version["kind"] != "simulated"}
-    few = {name: _FEW - len(found) for name, found in cards.items() if len(found) < _FEW}
-    order = sorted(cards, key=lambda name: (name not in measured, few.get(name, _FEW)))
+    listed = {name for names in topics.values() for name in names}
+    topics = {**topics, _OTHERS: [name for name in cards if name not in listed]}
     squares: dict[tuple[str, str], list[dict]] = {}
     for row in rows:
         squares.setdefault((row["group"], row["verdict"]), []).append(row)
@@ -55,7 +62,11 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
         # What is no test needs no picture.
         "squares": {key: found for key, found in squares.items() if key[0] != claims.NO_TEST},
         "many": len(versions) > _MANY,
-        "sections": [(studies[name], list(cards[name].values())) for name in order],
+        "topics": [
+            (topic, found)
+            for topic, names in topics.items()
+            if (found := [(studies[name], list(cards[name].values())) for name in names if name in cards])
+        ],
         "count": len(versions),
         "paper": [_place(entry, rows, versions) for entry in paper],
         "missing": _missing(rows),
