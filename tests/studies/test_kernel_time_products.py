@@ -8,7 +8,7 @@ from support.notebooks import run_notebook
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.kernel_time.products import FITTED, OTHER_FORMAT, OTHER_GPU, OWN, large_products
+from gpuledger.studies.kernel_time.published_runs import FITTED, OTHER_FORMAT, OTHER_GPU, OWN
 from gpuledger.studies.kernel_time.single_kernels import single_gemms
 
 HEADER = "run,gpu,precision,m,n,k,tflop_per_s,same_operands"
@@ -68,7 +68,7 @@ def test_small_products_and_missing_units_are_kept_but_not_judged(reduce):
     result = reduce(small, "a,v100-sxm2,fp8,4096,4096,4096,50,true", "a,h100-sxm,bf16,4096,4096,4096,700,true")
     assert result["products"] == 3 and result["large_products"] == 1
     assert result.data["predicted_tflop_per_s"].isna().tolist() == [False, True, False]
-    assert len(large_products(result.data)) == 1
+    assert result.data["judged"].sum() == 1
     with pytest.raises(InputError, match="no product of 10 GFLOP or more can be predicted"):
         reduce(small)
 
@@ -102,10 +102,10 @@ def test_the_page_draws_every_gpu(reduce, tmp_path):
         for n in (4096, 8192)
     ]
     result = reduce(*rows, "s,h100-sxm,fp32,8192,8192,8192,50,true")
-    run_notebook("kernel_time_products", result, tmp_path / "out")
+    run_notebook("kernel_time_published", result, tmp_path / "out")
     assert {file.name for file in (tmp_path / "out").glob("*.pdf")} == {"figure.pdf", "figure_map.pdf"}
     table = pd.read_csv(tmp_path / "out/table.csv")
-    assert table[["group", "gpu", "products"]].to_numpy().tolist() == [
+    assert table[["group", "gpu", "shapes"]].to_numpy().tolist() == [
         ["16-bit", "h100-sxm", 2],
         ["16-bit", "l4", 2],
         ["fp32", "h100-sxm", 1],

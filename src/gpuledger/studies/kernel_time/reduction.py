@@ -18,6 +18,7 @@ from gpuledger.models.time_model.operators import OperatorConstants
 from gpuledger.readers.gpus import Gpu, find_gpu, known_gpus
 from gpuledger.readers.kernel_tables.gemms import RATE, read_gemms
 from gpuledger.studies.kernel_time import prediction
+from gpuledger.studies.kernel_time.attention_runs import reduce_attention_runs
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
 from gpuledger.studies.kernel_time.every_table import reduce_tables
 from gpuledger.studies.kernel_time.judgement import (
@@ -53,8 +54,8 @@ def reduce(case: Case) -> CaseResult:
     Constants are fitted to one half of the shapes, drawn by a hash of (m, n, k), and errors are of the other half. Of
     GEMMs all constants are fitted (nine; eleven with the conversion of activations; one for the host), of vidur's
     operators six: the sustained share of the peak, and the five of :mod:`gpuledger.models.time_model.operators`. Of
-    LLMCompass's only what an empty call takes is, where it is not given. Of ``tables`` and ``products`` nothing is
-    fitted, and their data have columns of their own.
+    LLMCompass's only what an empty call takes is, where it is not given. Of ``tables``, ``products`` and
+    ``attention_runs`` nothing is fitted, and their data have columns of their own.
 
     Returns
     -------
@@ -74,8 +75,9 @@ def reduce(case: Case) -> CaseResult:
         result = reduce_tables(case, gpus)
         result.provenance = _provenance(case, list(gpus.values()), result)
         return result
-    if "products" in case.inputs:
-        result, listed = reduce_products(case, known)
+    published = {"products": reduce_products, "attention_runs": reduce_attention_runs}
+    if reduce_published := next((published[key] for key in published if key in case.inputs), None):
+        result, listed = reduce_published(case, known)
         result.provenance = _provenance(case, listed, result)
         return result
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")

@@ -1,0 +1,195 @@
+"""Attention that others measured on many GPUs, beside what the constants of the checkout predict for it."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model import choice
+from gpuledger.models.time_model.backward_law import PRODUCTS, around_bytes, backward_terms
+from gpuledger.models.time_model.constants import read_table, transferred
+from gpuledger.models.time_model.decode_law import decode_terms
+from gpuledger.models.time_model.donors import foreign, nearest_gpu
+from gpuledger.models.time_model.encoder_law import encoder_terms
+from gpuledger.models.time_model.prefill_law import prefill_terms
+from gpuledger.models.time_model.work import attention_work
+from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.studies.kernel_time.published_runs import (
+    OTHER_GPU,
+    OTHER_KERNEL,
+    OWN,
+    add_summary,
+    finding,
+    with_speeds,
+)
+
+#: How the names of a library's kernels in the table of constants end or begin; of Triton's, the words.
+LIBRARIES = {
+    "FlashAttention-2": ("vllm_flash_attn", "vllm_flash_attn_fa2", "vllm_vit_flash_attn_fa2", "torch_flash"),
+    "FlashAttention-3": ("vllm_flash_attn_fa3", "vllm_vit_flash_attn_fa3", "fa3", "flash_attention_v3"),
+    "FlashAttention-4": ("vllm_flash_attn_fa4", "vllm_vit_flash_attn_fa4", "flash_attention_v4"),
+    "cuDNN": ("torch_cudnn",),
+    "Triton": ("triton",),
+    "FlashMLA": (),
+}
+#: New tokens of a request up to which a kernel decodes.
+_DECODED = 8
+#: The roofline's time from which on a kernel is judged: shorter ones are mostly their launch.
+_LEAST_S = 20e-6
+_BITS = {"bf16": 16, "fp16": 16, "fp8": 8}
+_FORMATS = {16: ("bf16/bf16",), 8: ("fp8/fp8", "bf16/fp8", "bf16/bf16")}
+#: Of a table of attention.
+COLUMNS = [
+    Column("run"),
+    Column("gpu"),
+    Column("library"),
+    Column("pass", choices=("forward", "backward")),
+    Column("precision", choices=tuple(_BITS)),
+    Column("causal", "flag"),
+    *(
+        Column(size, "integer", minimum=1, maximum=2**31)
+        for size in ("requests", "queries", "keys", "heads", "kv_heads", "key_dim", "value_dim")
+    ),
+    Column("time_ms", "number", minimum=1e-6, maximum=1e9, optional=True),
+    Column("tflop_per_s", "number", minimum=1e-6, maximum=1e6, optional=True),
+]
+
+
+def reduce_attention_runs(case: Case, known: Mapping[str, Gpu]) -> tuple[CaseResult, list[Gpu]]:
+    """Predict each kernel by its library's constants, or else as ``gpuledger predict`` would; nothing is fitted."""
+    path = case.path("attention_runs")
+    frame = read_csv(path, COLUMNS)
+    frame = frame.assign(kind=_kinds(frame), flop=_flop(frame))
+    frame["shape"] = _shape_words(frame)
+    frame["group"] = np.where(frame["precision"] == "fp8", "fp8", frame["kind"].str.removesuffix(", full"))
+    frame["measured_s"] = frame["time_ms"].mul(1e-3).fillna(frame["flop"] / frame["tflop_per_s"] / 1e12)
+    if (lost := frame["measured_s"].isna()).any():
+        place = f"line {int(np.flatnonzero(lost)[0]) + 2}"
+        raise InputError(path, place, "it has neither time_ms nor tflop_per_s", "give one of them")
+    gpus = {
+        name: find_gpu(name, known, path, f"line {first + 2}, column gpu")
+        for name, first in frame["gpu"].drop_duplicates().reset_index().set_index("gpu")["index"].items()
+    }
+    keys = ["gpu", "library", "precision", "kind", "key_dim", "value_dim"]
+    parts = [_predicted(gpus[gpu], rows) for (gpu, *_), rows in frame.groupby(keys, sort=False)]
+    data = pd.concat(parts).sort_index(ignore_index=True)
+    result = CaseResult(with_speeds(data, data["roofline_s"] >= _LEAST_S).drop(columns=["time_ms", "tflop_per_s"]))
+    if not result.data["judged"].any():
+        raise InputError(path, "", f"no kernel of {_LEAST_S * 1e6:g} µs or more can be predicted", "add some")
+    add_summary(result, "kernel")
+    words = {OWN: "their GPU's", OTHER_GPU: "another GPU's", OTHER_KERNEL: "another kernel's"}
+    result.add("finding", finding("Attention that others timed", result.data, words), "text")
+    return result, list(gpus.values())
+
+
+def _kinds(frame: pd.DataFrame) -> np.ndarray:
+    latent = frame["key_dim"] != frame["value_dim"]
+    decoded = (frame["queries"] <= _DECODED) & (frame["keys"] > frame["queries"])
+    masked = np.where(frame["causal"], "causal", "full")
+    forward = np.where(decoded, np.where(latent, "latent decode", "decode"), masked)
+    return np.where(frame["pass"] == "backward", np.where(frame["causal"], "backward", "backward, full"), forward)
+
+
+def _flop(frame: pd.DataFrame) -> pd.Series:
+    """Return the FLOP as benchmarks count them: half of all pairs under a mask, two and a half times backward."""
+    pairs = frame["queries"] * (frame["keys"] - frame["causal"] * frame["queries"] / 2.0)
+    products = np.where(frame["pass"] == "backward", PRODUCTS, 1.0)
+    return 2.0 * frame["requests"] * frame["heads"] * pairs * (frame["key_dim"] + frame["value_dim"]) * products
+
+
+def _shape_words(frame: pd.DataFrame) -> list[str]:
+    words = []
+    for row in frame.itertuples():
+        tokens = f"{row.queries:,}" if row.queries == row.keys else f"{row.queries:,} on {row.keys:,}"
+        words.append(f"{row.requests:,} × {tokens}, {row.kind}, {row.library}")
+    return words
+
+
+def _shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    value_bytes = rows["precision"].map(_BITS).to_numpy(float) / 8
+    sizes = {name: rows[name].to_numpy(float) for name in ("requests", "heads", "kv_heads")}
+    key_dim, value_dim = (rows[name].to_numpy(float) for name in ("key_dim", "value_dim"))
+    latent = (rows["kind"] == "latent decode").to_numpy()
+    return sizes | {
+        "tokens": rows["queries"].to_numpy(float),
+        "context": (rows["keys"] - rows["queries"]).to_numpy(float),
+        "head_dim": (key_dim + value_dim) / 2,
+        "cache_values": np.where(latent, key_dim, sizes["kv_heads"] * (key_dim + value_dim)),
+        "copied_values": np.zeros(len(rows)),
+        "window": np.zeros(len(rows)),
+        "value_bytes": value_bytes,
+        "cache_bytes": value_bytes,
+        "peak": np.full(len(rows), _peak(gpu, value_bytes[0])),
+    }
+
+
+def _peak(gpu: Gpu, value_bytes: float) -> float:
+    return gpu.peak_flop_per_s("fp8" if value_bytes == 1 else "bf16")
+
+
+def _entries(gpu: Gpu, table: str, library: str, formats: Sequence[str], head_dim: float, latent: bool):
+    """Return the constants of a library's kernels on the nearest GPU that has them, or of the usual ones."""
+    names = LIBRARIES.get(library, ())
+    own = [entry for entry in read_table(table) if entry.kernel.split(" ")[0] in names]
+    if table == "encoder":
+        dims = {int(entry.kernel.rpartition(" ")[2]) for entry in own}
+        if dims:
+            nearest = min(dims, key=lambda dim: (abs(dim - head_dim), dim))
+            own = [entry for entry in own if int(entry.kernel.rpartition(" ")[2]) == nearest]
+    for precision in formats:
+        same = [entry for entry in own if entry.precision in (precision, precision.split("/")[0])]
+        donors = {entry.gpu: find_gpu(entry.gpu) for entry in same}
+        donors = {name: donor for name, donor in donors.items() if not foreign(gpu, donor)}
+        if donors:
+            donor = donors.get(gpu.name) or nearest_gpu(gpu, donors.values(), table)
+            found = choice.of_shape([entry for entry in same if entry.gpu == donor.name], (head_dim,))
+            if donor.name == gpu.name:
+                return found, OWN
+            return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found], OTHER_GPU
+    if table == "encoder":
+        return choice.encoder_candidates(gpu, "", head_dim), OTHER_KERNEL
+    return choice.candidates(table, gpu, formats, "", latent, (head_dim,)), OTHER_KERNEL
+
+
+def _predicted(gpu: Gpu, rows: pd.DataFrame) -> pd.DataFrame:
+    kind, library = rows[["kind", "library"]].iloc[0]
+    shapes = _shapes(gpu, rows)
+    flop, moved = attention_work(shapes)
+    formats = _FORMATS[_BITS[rows["precision"].iloc[0]]]
+    head_dim, latent = float(shapes["head_dim"][0]), kind == "latent decode"
+    rows = rows.assign(
+        predicted_s=np.nan, constants="", constants_of="", kernel="", peak_tflop_per_s=shapes["peak"] / 1e12
+    )
+    pairs = rows["requests"] * rows["heads"] * rows["queries"] * rows["keys"]
+    flop = np.where(rows["causal"], flop, pairs * 4 * head_dim)
+    factor = PRODUCTS if rows["pass"].iloc[0] == "backward" else 1.0
+    rows["roofline_s"] = np.maximum(factor * flop / shapes["peak"], moved / gpu.dram_bytes_per_s)
+    if kind == "backward, full":
+        return rows
+    if kind == "full":
+        if (rows["queries"] != rows["keys"]).any():
+            return rows
+        found, whose = _entries(gpu, "encoder", library, formats, head_dim, latent)
+        terms = choice.fastest(found, lambda entry: encoder_terms(gpu, entry.constants, shapes))
+    elif kind == "backward":
+        back = choice.backward_candidates(gpu)
+        named = [entry for entry in back if entry.kernel in LIBRARIES.get(library, ())]
+        if named:
+            terms = choice.fastest(named, lambda entry: backward_terms(gpu, entry.constants, shapes))
+            whose = OWN if any(entry.gpu == gpu.name for entry in named) else OTHER_GPU
+        else:
+            found, whose = _entries(gpu, "prefill", library, formats, head_dim, latent)
+            terms = choice.fastest(found, lambda entry: prefill_terms(gpu, entry.constants, shapes))
+            terms["time_s"] = PRODUCTS * terms["time_s"] + around_bytes(shapes) / gpu.dram_bytes_per_s
+    else:
+        table, law = ("prefill", prefill_terms) if kind == "causal" else ("decode", decode_terms)
+        found, whose = _entries(gpu, table, library, formats, head_dim, latent)
+        terms = choice.fastest(found, lambda entry: law(gpu, entry.constants, shapes))
+    # A kernel's constants may come from its own GPU, and be another kernel's all the same.
+    origins = [choice.origin(str(words)) for words in terms["constants"]]
+    origins = ["" if origin.startswith("the same GPU") else origin for origin in origins]
+    return rows.assign(predicted_s=terms["time_s"], constants=whose, constants_of=origins, kernel=terms["constants"])
