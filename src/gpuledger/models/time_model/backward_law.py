@@ -98,15 +98,19 @@ def backward_terms(gpu: Gpu, constants: BackwardConstants, shapes: Mapping[str, 
     tile_s = norm(products_s, rows * keys / (c.scores_per_clock * gpu.clock_hz))
     key_tiles, query_tiles = np.ceil(s["tokens"] / keys), np.ceil(s["tokens"] / rows)
     # The mask hides the queries before a tile of keys.
-    steps = np.maximum(key_tiles * query_tiles - key_tiles * (key_tiles - 1) / 2 * keys / rows, key_tiles)
+    masked = s.get("masked", np.ones_like(s["tokens"]))
+    hidden = masked * key_tiles * (key_tiles - 1) / 2 * keys / rows
+    steps = np.maximum(key_tiles * query_tiles - hidden, key_tiles)
     heads = s["requests"] * s["heads"]
     compute_s, block_s = heads * steps * tile_s / gpu.sms, heads * key_tiles * c.block_s / gpu.sms
     first_s = c.block_s + query_tiles * tile_s
     head_s = (compute_s + block_s) / heads
     # Where the blocks of the other heads fill the SMs one and a half times, the last one waits for them.
-    waiting = np.clip(2 * ((heads - 1) * key_tiles / gpu.sms - 1), 0, 1)
+    waiting = np.clip(2 * ((heads - 1) * key_tiles / gpu.sms - 1), 0, 1) * masked
     start_s = waiting * np.maximum((heads - 1) * head_s - head_s * gpu.sms / key_tiles / 2, 0)
     busy_s = np.maximum(compute_s + block_s, start_s + first_s)
+    # Without a mask all blocks are as long as the first, and the SM with the most decides.
+    busy_s = np.where(masked > 0, busy_s, np.ceil(heads * key_tiles / gpu.sms) * first_s)
 
     moved, l2 = moved_bytes(s), l2_of(gpu)
     cold = l2.cold_share(moved)

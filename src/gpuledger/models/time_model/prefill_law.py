@@ -136,8 +136,10 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     tiles = np.ceil(s["tokens"] / tokens)
     seen = s["context"] + s["tokens"]
     longest = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens, np.inf))
-    # Query tiles up to the window see more and more keys, the others as many as the window holds.
-    ramp = np.clip(np.ceil((longest - s["context"]) / tokens), 0, tiles)
+    # Query tiles up to the window see more and more keys, the others as many as the window holds. Without a mask, all
+    # see all.
+    masked = s.get("masked", np.ones_like(seen))
+    ramp = np.clip(np.ceil((longest - s["context"]) / tokens), 0, tiles) * masked
     growing = ramp * np.maximum((s["context"] + (ramp + 1) / 2 * tokens) / keys, 1)
     steps = np.maximum(growing + (tiles - ramp) * np.ceil(longest / keys), tiles)
     # To find that a window hides a tile, a kernel that visits all computes their masks.
@@ -147,6 +149,13 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     compute_s, block_s = heads * work_s / gpu.sms, heads * tiles * parts * c.block_s / gpu.sms
     together = prefill_tiles.sms_of_block(c.pattern, gpu, s)
     one_s = c.block_s + np.ceil(longest / parts / keys) * tile_s / together + np.ceil(seen / keys) * masked_s
+
+    # One SM has at least so many blocks, and none is shorter than the first: behind a context, and without a mask, all
+    # are about equally long. (Those of whole prompts under a mask, which constants are fitted to, differ.)
+    first = np.where(masked > 0, np.minimum(s["context"] + np.minimum(tokens, s["tokens"]), longest), longest)
+    least_s = c.block_s + np.ceil(first / parts / keys) * tile_s / together
+    rounds = np.ceil(heads * tiles * parts / gpu.sms) * ((s["context"] > 0) | (masked == 0))
+    busy_s = np.maximum(compute_s + block_s, rounds * least_s)
 
     new, l2 = s["requests"] * s["tokens"], l2_of(gpu)
     moved = new * 2 * s["head_dim"] * (s["heads"] + s["kv_heads"]) * s["value_bytes"]
@@ -165,8 +174,8 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     merged = (parts > 1) * parts * new * s["heads"] * (s["head_dim"] + 1) * 8
     # What the blocks of all heads but one take, where they fill the SMs more than once.
     waiting = np.clip((heads - 1) * tiles * parts / gpu.sms - 1, 0, 1)
-    late_s = c.late_share * waiting * (heads - 1) / heads * (compute_s + block_s)
-    together_s = norm(norm(compute_s + block_s, late_s + one_s), dram_s, power=c.overlap)
+    late_s = c.late_share * waiting * (heads - 1) / heads * (compute_s + block_s) * masked
+    together_s = norm(norm(busy_s, late_s + one_s), dram_s, power=c.overlap)
     launch_s = c.launch_s + c.single_s * prefill_tiles.late(c.pattern, s, packed)
     sglang = c.step_s > 0 or c.pattern == "sglang flash 3"
     launch_s = launch_s + UNEQUAL_S * (s["head_dim"] == UNEQUAL_DIM) * sglang

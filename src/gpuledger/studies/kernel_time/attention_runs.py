@@ -10,10 +10,9 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.backward_law import PRODUCTS, around_bytes, backward_terms
-from gpuledger.models.time_model.constants import read_table, transferred
 from gpuledger.models.time_model.decode_law import decode_terms
-from gpuledger.models.time_model.donors import foreign, nearest_gpu
 from gpuledger.models.time_model.encoder_law import encoder_terms
+from gpuledger.models.time_model.library_kernels import Found, library_entries
 from gpuledger.models.time_model.prefill_law import prefill_terms
 from gpuledger.models.time_model.work import attention_work
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -27,15 +26,6 @@ from gpuledger.studies.kernel_time.published_runs import (
     with_speeds,
 )
 
-#: How the names of a library's kernels in the table of constants end or begin; of Triton's, the words.
-LIBRARIES = {
-    "FlashAttention-2": ("vllm_flash_attn", "vllm_flash_attn_fa2", "vllm_vit_flash_attn_fa2", "torch_flash"),
-    "FlashAttention-3": ("vllm_flash_attn_fa3", "vllm_vit_flash_attn_fa3", "fa3", "flash_attention_v3"),
-    "FlashAttention-4": ("vllm_flash_attn_fa4", "vllm_vit_flash_attn_fa4", "flash_attention_v4"),
-    "cuDNN": ("torch_cudnn",),
-    "Triton": ("triton",),
-    "FlashMLA": (),
-}
 #: New tokens of a request up to which a kernel decodes.
 _DECODED = 8
 #: The roofline's time from which on a kernel is judged: shorter ones are mostly their launch.
@@ -121,6 +111,7 @@ def _shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
         "cache_values": np.where(latent, key_dim, sizes["kv_heads"] * (key_dim + value_dim)),
         "copied_values": np.zeros(len(rows)),
         "window": np.zeros(len(rows)),
+        "masked": rows["causal"].to_numpy(float),
         "value_bytes": value_bytes,
         "cache_bytes": value_bytes,
         "peak": np.full(len(rows), _peak(gpu, value_bytes[0])),
@@ -131,36 +122,12 @@ def _peak(gpu: Gpu, value_bytes: float) -> float:
     return gpu.peak_flop_per_s("fp8" if value_bytes == 1 else "bf16")
 
 
-def _entries(gpu: Gpu, table: str, library: str, formats: Sequence[str], head_dim: float, latent: bool):
-    """Return the constants of a library's kernels on the nearest GPU that has them, or of the usual ones."""
-    names = LIBRARIES.get(library, ())
-    own = [entry for entry in read_table(table) if entry.kernel.split(" ")[0] in names]
-    if table == "encoder":
-        dims = {int(entry.kernel.rpartition(" ")[2]) for entry in own}
-        if dims:
-            nearest = min(dims, key=lambda dim: (abs(dim - head_dim), dim))
-            own = [entry for entry in own if int(entry.kernel.rpartition(" ")[2]) == nearest]
-    for precision in formats:
-        same = [entry for entry in own if entry.precision in (precision, precision.split("/")[0])]
-        donors = {entry.gpu: find_gpu(entry.gpu) for entry in same}
-        donors = {name: donor for name, donor in donors.items() if not foreign(gpu, donor)}
-        if donors:
-            donor = donors.get(gpu.name) or nearest_gpu(gpu, donors.values(), table)
-            found = choice.of_shape([entry for entry in same if entry.gpu == donor.name], (head_dim,))
-            if donor.name == gpu.name:
-                return found, OWN
-            return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found], OTHER_GPU
-    if table == "encoder":
-        return choice.encoder_candidates(gpu, "", head_dim), OTHER_KERNEL
-    return choice.candidates(table, gpu, formats, "", latent, (head_dim,)), OTHER_KERNEL
-
-
 def _predicted(gpu: Gpu, rows: pd.DataFrame) -> pd.DataFrame:
     kind, library = rows[["kind", "library"]].iloc[0]
     shapes = _shapes(gpu, rows)
     flop, moved = attention_work(shapes)
     formats = _FORMATS[_BITS[rows["precision"].iloc[0]]]
-    head_dim, latent = float(shapes["head_dim"][0]), kind == "latent decode"
+    head_dim = float(shapes["head_dim"][0])
     rows = rows.assign(
         predicted_s=np.nan, constants="", constants_of="", kernel="", peak_tflop_per_s=shapes["peak"] / 1e12
     )
@@ -168,28 +135,32 @@ def _predicted(gpu: Gpu, rows: pd.DataFrame) -> pd.DataFrame:
     flop = np.where(rows["causal"], flop, pairs * 4 * head_dim)
     factor = PRODUCTS if rows["pass"].iloc[0] == "backward" else 1.0
     rows["roofline_s"] = np.maximum(factor * flop / shapes["peak"], moved / gpu.dram_bytes_per_s)
-    if kind == "backward, full":
-        return rows
-    if kind == "full":
-        if (rows["queries"] != rows["keys"]).any():
-            return rows
-        found, whose = _entries(gpu, "encoder", library, formats, head_dim, latent)
-        terms = choice.fastest(found, lambda entry: encoder_terms(gpu, entry.constants, shapes))
-    elif kind == "backward":
-        back = choice.backward_candidates(gpu)
-        named = [entry for entry in back if entry.kernel in LIBRARIES.get(library, ())]
-        if named:
-            terms = choice.fastest(named, lambda entry: backward_terms(gpu, entry.constants, shapes))
-            whose = OWN if any(entry.gpu == gpu.name for entry in named) else OTHER_GPU
-        else:
-            found, whose = _entries(gpu, "prefill", library, formats, head_dim, latent)
-            terms = choice.fastest(found, lambda entry: prefill_terms(gpu, entry.constants, shapes))
-            terms["time_s"] = PRODUCTS * terms["time_s"] + around_bytes(shapes) / gpu.dram_bytes_per_s
-    else:
-        table, law = ("prefill", prefill_terms) if kind == "causal" else ("decode", decode_terms)
-        found, whose = _entries(gpu, table, library, formats, head_dim, latent)
-        terms = choice.fastest(found, lambda entry: law(gpu, entry.constants, shapes))
+    found, terms = _terms(gpu, kind, library, formats, head_dim, shapes)
+    whose = OTHER_KERNEL if not found.own else OWN if found.here else OTHER_GPU
     # A kernel's constants may come from its own GPU, and be another kernel's all the same.
     origins = [choice.origin(str(words)) for words in terms["constants"]]
     origins = ["" if origin.startswith("the same GPU") else origin for origin in origins]
     return rows.assign(predicted_s=terms["time_s"], constants=whose, constants_of=origins, kernel=terms["constants"])
+
+
+def _terms(
+    gpu: Gpu, kind: str, library: str, formats: Sequence[str], head_dim: float, shapes: Mapping[str, np.ndarray]
+) -> tuple[Found, dict[str, np.ndarray]]:
+    """Return whose kernel stands for a library's, and the terms of the fastest of them."""
+    if kind.startswith("backward"):
+        found = library_entries("backward", gpu, ("bf16/bf16",), library, False, head_dim)
+        if found.entries:
+            return found, choice.fastest(found.entries, lambda entry: backward_terms(gpu, entry.constants, shapes))
+        forward = "full" if kind.endswith("full") else "causal"
+        found, terms = _terms(gpu, forward, library, formats, head_dim, shapes)
+        around_s = around_bytes(shapes) / gpu.dram_bytes_per_s
+        return found, terms | {"time_s": PRODUCTS * terms["time_s"] + around_s}
+    decodes = kind.endswith("decode")
+    table, law = ("decode", decode_terms) if decodes else ("prefill", prefill_terms)
+    found = library_entries(table, gpu, formats, library, kind == "latent decode", head_dim)
+    if kind == "full" and (shapes["context"] == 0).all():
+        # Kernels that were measured without a mask, unless the library has others only.
+        unmasked = library_entries("encoder", gpu, ("bf16",), library, False, head_dim)
+        if unmasked.entries and (unmasked.own or not found.own):
+            return unmasked, choice.fastest(unmasked.entries, lambda entry: encoder_terms(gpu, entry.constants, shapes))
+    return found, choice.fastest(found.entries, lambda entry: law(gpu, entry.constants, shapes))
