@@ -39,6 +39,7 @@ from gpuledger.models.time_model import decode_latent, decode_splits
 from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.overlap import norm
+from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
 #: Which query heads of a KV head share a block. "enough blocks": TensorRT-LLM's rule; "whole": XQA splits nothing.
@@ -57,7 +58,10 @@ _FREE = ("best", "flash 3", _ORDERED)
 _TRITON = ("splits", "segments")
 # SGLang writes keys of 192 and values of 128 dimensions into the cache by kernels of their own (s).
 UNEQUAL_DIM, UNEQUAL_S = 160, 6e-6
-_DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
+_DECODE_SHARE = 0.6  # share of the peak
+# Of latent attention: rows that warp groups multiply at a time (wgmma's), and the share of the peak that they reach, as
+# in `decode_latent`.
+_ROWS, _LATENT_SHARE = 64, 0.9
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,12 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     block_s = norm(work_s / gpu.sms, fixed_s + late * part_s)
     queries = s["heads"] * tokens
     once = once + s["requests"] * 2 * queries * s["head_dim"] * s["value_bytes"]
-    compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
+    # Latent attention, whose keys and values are the same bytes; elsewhere few queries share a cache.
+    latent = s["cache_values"] < 2 * s["head_dim"] * s["kv_heads"]
+    whole = latent & (generation_of(gpu) is WARP_GROUP)
+    rows = np.where(whole, _ROWS * np.ceil(queries / _ROWS), queries)
+    share = np.where(whole, _LATENT_SHARE, _DECODE_SHARE)
+    compute_s = s["requests"] * rows * 4 * s["head_dim"] * seen / (share * s["peak"])
     # What blocks share comes from L2 again, except of heads that do not fit one block: pairs of blocks share loads,
     # but not SGLang's. The rate of TensorRT-LLM's kernel for single heads holds that.
     pairs = 1 if c.query_tile < 64 else np.ceil(packed_heads(c.packing, s, gpu) / c.query_tile)
