@@ -151,11 +151,11 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     takes in of tiles grows from one architecture to another with what its matrix units compute in a cycle: they would
     starve otherwise. (These rules hold within 10 % between the fitted A100 and H100.) Within an architecture it stays:
     an H20 or an RTX 4090 has another's SMs with slower matrix units, which what else an SM does keeps waiting the less
-    the slower they are, and which draw less power. How far the clock drops is known of one generation only. Boards
-    without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole
-    peak (chosen with an L40S's error in sight, not an RTX PRO 6000's). Those with HBM lose clock where they have fewer
-    watts per FLOP than another board with the same SMs (chosen with published speeds of H100 and A100 PCIe in sight;
-    its exponent was measured before).
+    the slower they are, and which draw less power. So has an RTX 3090, whose units are those of an L40S. How far the
+    clock drops is known of one generation only. Boards without HBM sustain what their power allows: their share of the
+    peak grows with the watts per FLOP, up to the whole peak (chosen with an L40S's error in sight, not an RTX PRO
+    6000's). Those with HBM lose clock where they have fewer watts per FLOP than another board with the same SMs (chosen
+    with published speeds of H100 and A100 PCIe in sight; its exponent was measured before).
     """
     slower = donor.clock_hz / gpu.clock_hz
     factors = dict.fromkeys(("step_s", "block_s", "chunk_s", "conversion_row_s"), slower)
@@ -165,11 +165,12 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
         factors["launch_s"] = (1 + slower) / 2
     own = {name: getattr(constants, name) for name in factors if hasattr(constants, name)}
     scaled = {name: float(f"{value * factors[name]:.4g}") for name, value in own.items()}
-    if alike(donor, gpu) and rate < 1:
-        if hasattr(constants, "tensor_share"):
-            scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share / rate):.4g}")
-        if hasattr(constants, "throttled"):
-            scaled["throttled"] = float(f"{constants.throttled * rate:.4g}")
+    # Matrix units of the same kind, with the caches and the memory of a desktop's.
+    same_units = generation_of(donor) is generation_of(gpu) and not stacked(donor) and not stacked(gpu)
+    if rate < 1 and (alike(donor, gpu) or same_units) and hasattr(constants, "tensor_share"):
+        scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share / rate):.4g}")
+    if rate < 1 and alike(donor, gpu) and hasattr(constants, "throttled"):
+        scaled["throttled"] = float(f"{constants.throttled * rate:.4g}")
     if isinstance(constants, Constants):
         if generation_of(donor) is not generation_of(gpu):
             scaled["throttled"] = generation_of(gpu).throttled
