@@ -45,7 +45,7 @@ def test_planted_errors_come_out(reduce):
     assert result.data["constants"].tolist() == [constants for *_, constants in plan]
     assert result["run_mape_percent_16_bit_own"] == pytest.approx(20, abs=1e-3)
     assert result["run_mape_percent_16_bit_other_gpu"] == pytest.approx(25, abs=1e-3)
-    assert result["finding"].startswith("16-bit products that others timed: half of 1 runs are predicted within 20.0")
+    assert result["finding"].startswith("16-bit products that others timed: 1 run is predicted within 20.0")
     assert result.provenance["kind"] == "predicted"
 
 

@@ -141,6 +141,7 @@ def _look(found: Found, head: bytes) -> None:
 
 
 def _text(found: Found, head: bytes) -> None:
+    from gpuledger.readers.kernel_tables.attention_log import is_attention_log
     from gpuledger.readers.kernel_tables.cutlass import COLUMNS
     from gpuledger.readers.kernel_tables.cutlass_log import is_log
     from gpuledger.readers.kernel_tables.deepgemm_log import is_deepgemm
@@ -173,6 +174,9 @@ def _text(found: Found, head: bytes) -> None:
     elif is_deepgemm(text):
         found.format, found.content = "log of DeepGEMM's tests", found.size
         found.cases["kernel_time"] = {"measurements": found.path.name, "gpu": None, "unit": "us"}
+    elif is_attention_log(text):
+        found.format, found.content = "log of a benchmark of attention", found.size
+        found.cases["kernel_time"] = {"attention_runs": found.path.name, "gpu": None}
     elif explained := explain(found.path.name, text):
         found.format, problem = explained
         found.problems.append(problem)

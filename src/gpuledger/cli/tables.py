@@ -26,6 +26,12 @@ _TABLES = (
         {},
     ),
     (
+        "table of attention on many GPUs",
+        "run gpu library pass precision causal requests queries keys heads kv_heads key_dim value_dim",
+        "kernel_time attention_runs",
+        {},
+    ),
+    (
         "table of cutlass_profiler's GEMMs",
         "Provider OperationKind m n k A B Runtime",
         "kernel_time measurements",

@@ -7,6 +7,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.readers.gpus import gpu_named
+from gpuledger.readers.kernel_tables.attention_log import is_log
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 from gpuledger.readers.kernel_tables.small_kernels import read_encoder
 from gpuledger.readers.tabular import by_value
@@ -64,6 +65,10 @@ def read_attention(path: Path, unit: str, powers: bool = False) -> tuple[pd.Data
     skipped : list of str
         Also how many times are too short for the memory of the GPU in the optional column ``device``.
     """
+    if is_log(path):
+        raise InputError(
+            path, "", "a log of a benchmark of attention, whose times nothing is fitted to", "give it as attention_runs"
+        )
     if MeasuredTable(path, ["op_name"]).texts("op_name").str.contains("encoder").any():
         return read_encoder(path, unit)
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]

@@ -76,7 +76,7 @@ def draw_published_errors(panels: Sequence[Axes], data: pd.DataFrame, groups: Se
         axes.set(xlim=(-_MOST_PERCENT - 4, _MOST_PERCENT + 4), ylim=(len(gpus) - 0.4, -0.6), title=group)
         axes.set_xticks([-50, 0, 50])
         axes.tick_params(axis="y", length=0)
-    panels[len(panels) // 2].set_xlabel("error of time (%)")
+    panels[(len(panels) - 1) // 2].set_xlabel("error of time (%)")
     panels[0].set_yticks(np.arange(len(gpus)), short_titles(gpus))
     for constants, color in _COLORS.items():
         if (judged["constants"] == constants).any():

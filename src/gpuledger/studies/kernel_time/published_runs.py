@@ -23,7 +23,7 @@ SLUGS = {
 }
 #: Groups of kernels, in the order of tables; those of the fastest kernels come first.
 _LEADING = ("16-bit", "causal", "full")
-_GROUPS = (*_LEADING, "tf32", "fp32", "fp8", "backward", "decode", "latent decode")
+_GROUPS = (*_LEADING, "tf32", "fp32", "fp8", "backward", "decode", "latent")
 _ORDER = {name: place for place, name in enumerate(_GROUPS)}
 #: What speeds are known of.
 _WAYS = ("measured", "predicted", "roofline")
@@ -83,12 +83,18 @@ def add_summary(result: CaseResult, noun: str) -> None:
 
 def finding(what: str, rows: pd.DataFrame, words: Mapping[str, str]) -> str:
     """Say within how much half of the runs are predicted by each kind of constants, in the words for them."""
-    said = [
-        f"half of {len(runs)} runs are predicted within {in_percent(runs['error_percent'].median())} by {whose} "
-        f"constants (roofline: {in_percent(runs['roofline_error_percent'].median())})"
-        for constants, whose in words.items()
-        if len(runs := run_errors(rows[rows["judged"] & (rows["constants"] == constants)]))
-    ]
+    said = []
+    for constants, whose in words.items():
+        errors = run_errors(rows[rows["judged"] & (rows["constants"] == constants)])
+        if not len(errors):
+            continue
+        runs = f"half of {len(errors)} runs" if len(errors) > 1 else "1 run"
+        near, roofline = (in_percent(errors[f"{prefix}error_percent"].median()) for prefix in ("", "roofline_"))
+        if not said:
+            runs += " are predicted" if len(errors) > 1 else " is predicted"
+            whose = whose if len(errors) > 1 else whose.replace("their", "its")
+            whose, roofline = f"{whose} constants", f"roofline: {roofline}"
+        said.append(f"{runs} within {near} by {whose} ({roofline})")
     return f"{what}: {', '.join(said)}" if said else ""
 
 
@@ -153,5 +159,5 @@ def best_runs(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def groups_of(data: pd.DataFrame) -> list[str]:
-    """Return the groups of judged kernels, those with most kernels first."""
-    return list(data.loc[data["judged"], "group"].value_counts(sort=True).index)
+    """Return the groups of judged kernels, in the order of the table."""
+    return sorted(data.loc[data["judged"], "group"].unique(), key=lambda group: _ORDER.get(group, len(_ORDER)))
