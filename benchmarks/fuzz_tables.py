@@ -9,12 +9,14 @@ from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Case, Dataset
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_names import PATTERNS
+from gpuledger.readers.kernel_tables.attention_log import read_attention_log
 from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
 from gpuledger.readers.kernel_tables.gemms import read_gemms
 from gpuledger.readers.kernel_tables.recurrent import read_recurrent
 from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
 from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.readers.tabular import read_csv
+from gpuledger.studies.kernel_time.attention_runs import COLUMNS as ATTENTION_COLUMNS
 from gpuledger.studies.kernel_time.module_measurements import read_modules
 from gpuledger.studies.kernel_time.products import COLUMNS as PRODUCT_COLUMNS
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
@@ -125,6 +127,19 @@ DEEPGEMM_LOG = """Testing GEMM:
  > Performance (m=   64, n= 2112, k= 7168):   10 us | throughput:  194 TFLOPS, 1586 GB/s
  > Perf (m=   128, n=  2112, k=  7168, 1D2D, layout=NT, BF16, acc=0):   11.5 us |  337 TFLOPS | 1443 GB/s | 1.02x cuBLAS
 """
+#: One log of each way to print times of attention.
+ATTENTION_LOGS = (
+    "### causal=False, headdim=64, batch_size=4, seqlen=1024 ###\n"
+    "Flash2 fwd: 100.00 TFLOPs/s, bwd: 80.00 TFLOPs/s, fwd + bwd: 84.85 TFLOPs/s\n"
+    "Pytorch fwd: 20.00 TFLOPs/s, bwd: 30.00 TFLOPs/s, fwd + bwd: 26.25 TFLOPs/s\n",
+    "### headdim = 128, causal = True, seqlen = 4096 ###\nFav2 fwd: 0.400ms, 343.6 TFLOPS\n"
+    "CuDNN bwd: 1.000ms, 343.6 TFLOPS\n[1CTA] FA Python bwd: 2.000ms, 171.8 TFLOPS\n",
+    "Benchmarking FA4 fwd, hdim=192, seqlen_q=2048, seqlen_kv=2048, causal=True, nheads=24, nheads_kv=8\n\n=====\n"
+    "  FWD (ms / TFLOPS / MFU%)\n=====\n     hdim causal batch seqlen   cuDNN              FA4\n-----\n"
+    "  192-128   True     2   2048       —    0.30/859/38.2%\n",
+    "b=8, s_q=2, mean_sk=4096, h_q=16, h_kv=1, d=576, dv=512, causal=True, varlen=False\n"
+    "0.050 ms, 46 TFLOPS, 800 GB/s\n",
+)
 CUTLASS_TABLE = (
     "CSV Results:\n\nProblem,Provider,OperationKind,m,n,k,A,B,Runtime\n"
     "1,CUTLASS,gemm,8,16,32,f16:row,f16:row,0.5\n2,CUTLASS,gemm,8,16,64,f16:row,f16:row,0.5\n"
@@ -180,6 +195,23 @@ READ = [
         lambda case: read_csv(case.path("products"), PRODUCT_COLUMNS),
         "run,gpu,precision,m,n,k,tflop_per_s,same_operands\na,h100-sxm,bf16,4096,4096,4096,700.5,true\n"
         "b,rtx-4090,fp16,8192,8192,1024,150,false\n",
+    ),
+    (
+        "kernel_time",
+        "attention_runs: NAME",
+        lambda case: read_csv(case.path("attention_runs"), ATTENTION_COLUMNS),
+        "run,gpu,library,pass,precision,causal,requests,queries,keys,heads,kv_heads,key_dim,value_dim,time_ms,tflop_per_s\n"
+        "a,h20,cuDNN,forward,bf16,true,2,2048,2048,16,16,128,128,0.3,\n"
+        "b,b200,FlashMLA,backward,fp8,false,1,1,8192,16,1,576,512,,30\n",
+    ),
+    *(
+        (
+            "kernel_time",
+            f"attention_runs: NAME, gpu: {gpu}",
+            lambda case: read_attention_log(case.path("attention_runs")),
+            text,
+        )
+        for gpu, text in zip(("h100-sxm", "h200-sxm", "b200", "h20-sxm"), ATTENTION_LOGS, strict=True)
     ),
     (
         "kernel_time",

@@ -101,6 +101,7 @@ def test_formats_in_fp8_are_told_by_the_name(read):
         ),
         (RATES.replace("Flash2", "Pytorch"), r"no attention kernel in it has a speed \(left out: Pytorch\)"),
         (TIMES.replace("seqlen = 4096", "seqlen = 9999999999"), "does not tell"),
+        (TIMES.replace("4096", "9" * 40), "does not tell requests, queries, keys"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(read, text, said):

@@ -30,7 +30,7 @@ LIBRARIES = {
 _WARP_SHARE = 0.629
 
 
-class Found(NamedTuple):
+class LibraryKernels(NamedTuple):
     """Kernels that may stand for one of a library."""
 
     entries: Sequence[Entry]  # of one GPU; transferred to the wanted one if that was not measured
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 def library_entries(
     kind: str, gpu: Gpu, precisions: Sequence[str], library: str, latent: bool, head_dim: float
-) -> Found:
+) -> LibraryKernels:
     """Return the constants of a library's kernels, or of those that engines may run if it was not measured.
 
     Parameters
@@ -63,15 +63,15 @@ def library_entries(
             donor = donors.get(gpu.name) or nearest_gpu(gpu, donors.values(), kind)
             found = choice.of_shape([entry for entry in same if entry.gpu == donor.name], (head_dim,))
             if donor.name == gpu.name:
-                return Found(found, True, True)
-            return Found([_transferred(entry, donor, gpu, library) for entry in found], True, False)
+                return LibraryKernels(found, True, True)
+            return LibraryKernels([_transferred(entry, donor, gpu, library) for entry in found], True, False)
     if kind == "encoder":
         widths = {entry.kernel.rpartition(" ")[2] for entry in read_table(kind)}
         known = f"{head_dim:g}" in widths
-        return Found(choice.encoder_candidates(gpu, "", head_dim) if known else (), False, False)
+        return LibraryKernels(choice.encoder_candidates(gpu, "", head_dim) if known else (), False, False)
     if kind == "backward":
-        return Found((), False, False)
-    return Found(choice.candidates(kind, gpu, precisions, "", latent, (head_dim,)), False, False)
+        return LibraryKernels((), False, False)
+    return LibraryKernels(choice.candidates(kind, gpu, precisions, "", latent, (head_dim,)), False, False)
 
 
 def _same_code(library: str, gpu: Gpu, donor: Gpu) -> bool:

@@ -21,7 +21,7 @@ SHAPE = ("requests", "queries", "keys", "heads", "kv_heads", "key_dim", "value_d
 COUNTED = {"forward": 1.0, "backward": 2.5}
 _NUMBER = r"\d{1,9}(?:\.\d{1,12})?"
 _HEADING = re.compile(r"^[>\s]*###\s*([^#\n]{1,400}?)\s*###\s*$")
-_PAIR = re.compile(r"(\w{1,40})\s*=\s*'?([\w.]{1,40})")
+_PAIR = re.compile(r"(\w{1,40})\s*=\s*'?([\w.]{1,40})", re.ASCII)
 _MLA = re.compile(r"^[>\s]*(?:dtype=[\w.]{1,40}, )?b=\d{1,9}, s_q=\d{1,9}, mean_sk=\d{1,9}, [^\n]{1,200}$")
 _TIMED = re.compile(rf"({_NUMBER}) ?ms, ({_NUMBER}) ?TFLOPS(?:, {_NUMBER} GB/s)?\s*$")
 _NAMED = re.compile(
@@ -33,7 +33,7 @@ _ANNOUNCED = re.compile(
     r"^Benchmarking .{1,40} (?:fwd|bwd), hdim=(\d{1,6}),.{0,200}? nheads=(\d{1,6}), nheads_kv=(\d{1,6})"
 )
 _CELL = re.compile(rf"({_NUMBER})/({_NUMBER})(?:/\S{{1,60}})?$")
-_HEAD, _MOST_BYTES, _MOST_SIZE = 1 << 16, 64 << 20, 1 << 31
+_HEAD, _MOST_BYTES, _MOST_SIZE, _DIGITS = 1 << 16, 64 << 20, 1 << 31, 12
 #: Queries' dimensions of all heads in FlashAttention's scripts, where they do not print heads.
 _WIDTH = 2048
 #: Libraries by how their names begin in logs, without capitals, spaces and signs.
@@ -147,7 +147,7 @@ def _row(
     if not library or (passed == "backward" and shape.get("deterministic") == "True"):
         return None
     latent = "mean_sk" in shape
-    size = {key: int(value) for key, value in shape.items() if value.isdigit()}
+    size = {key: int(value) for key, value in shape.items() if value.isdigit() and len(value) <= _DIGITS}
     first = {
         "requests": size.get("b" if latent else "batch_size", size.get("batch", 0)),
         "queries": size.get("s_q" if latent else "seqlen_q", size.get("seqlen", 0)),
@@ -210,7 +210,7 @@ def _tables(path: Path, lines: list[str], skipped: set[str]) -> Iterator[dict]:
                 "headdim": dim,
                 "headdim_v": value_dim or dim,
                 "causal": values["causal"],
-                "batch_size": values["batch"],
+                "batch_size": values.get("batch", ""),
                 "seqlen": values.get("seqlen_kv") or values.get("seqlen", ""),
                 "seqlen_q": values.get("seqlen_q") or values.get("seqlen", ""),
                 "nheads": of_heads[0],

@@ -13,7 +13,7 @@ from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.backward_law import PRODUCTS, around_bytes, backward_terms
 from gpuledger.models.time_model.decode_law import decode_terms
 from gpuledger.models.time_model.encoder_law import encoder_terms
-from gpuledger.models.time_model.library_kernels import Found, library_entries
+from gpuledger.models.time_model.library_kernels import LibraryKernels, library_entries
 from gpuledger.models.time_model.prefill_law import prefill_terms
 from gpuledger.models.time_model.work import attention_work
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -172,7 +172,7 @@ def _predicted(gpu: Gpu, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _terms(
     gpu: Gpu, kind: str, library: str, formats: Sequence[str], head_dim: float, shapes: Mapping[str, np.ndarray]
-) -> tuple[Found, dict[str, np.ndarray]]:
+) -> tuple[LibraryKernels, dict[str, np.ndarray]]:
     """Return whose kernel stands for a library's, and the terms of the fastest of them."""
     if kind.startswith("backward"):
         found = library_entries("backward", gpu, ("bf16/bf16",), library, False, head_dim)
