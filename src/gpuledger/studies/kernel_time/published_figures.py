@@ -87,7 +87,7 @@ def draw_published_errors(panels: Sequence[Axes], data: pd.DataFrame, groups: Se
 def best_order(judged: pd.DataFrame) -> list[str]:
     """Return GPUs: with constants of their own first, each kind from the shortest prediction to the longest."""
     bias = judged.groupby("gpu")["error_percent"].median()
-    own = judged.assign(own=judged["constants"] != OTHER_GPU).groupby("gpu")["own"].any()
+    own = judged.assign(own=~judged["constants"].isin([OTHER_GPU, OTHER_KERNEL])).groupby("gpu")["own"].any()
     return list(pd.DataFrame({"own": ~own, "bias": bias}).sort_values(["own", "bias"], kind="stable").index)
 
 
