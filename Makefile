@@ -65,7 +65,7 @@ fuzz: env ## damage files of every format and read them: make fuzz RUNS=1000000 
 # next one resumes), COMMAND is a program to record instead of the parts.
 RECORD_PYTHON ?= $(BIN)/python
 record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env) ## record this machine's GPU (docs/GPU.md)
-	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
+	PYTHONPATH="$(CURDIR)/src:$$PYTHONPATH" $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
 	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES)) $(if $(COMMAND),-- $(COMMAND))
 
 # FOLDER (default: gpu-kit) is made; WHEELS=1 adds NumPy, for images without it.

@@ -3,11 +3,16 @@ import shutil
 import tempfile
 
 from snakemake.exceptions import WorkflowError
+from snakemake.script import PythonScript
 from snakemake.utils import min_version
 
 min_version("9.1")
 # On a full disk, each message that Snakemake's log file cannot take would add a traceback.
 logging.raiseExceptions = False
+# Snakemake names the Python of a script without quotes: no job would start where .venv is below a folder with a space.
+PythonScript._execute_cmd = lambda self, command, **names: super(PythonScript, self)._execute_cmd(
+    command.replace("{py_exec}", "{py_exec:q}"), **names
+)
 # Snakemake copies the files included below to temporary ones, and would end without a remedy.
 if (free := shutil.disk_usage(tempfile.gettempdir()).free) < 8 * 2**20:
     raise WorkflowError(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 
 import pytest
 import yaml
@@ -186,6 +187,16 @@ def test_a_folder_that_cannot_be_written_is_one_line(checkout):
     done = snakemake(checkout, "-n")
     said = done.stdout + done.stderr
     assert ".snakemake: no file can be made here" in said and "Traceback" not in said
+
+
+def test_an_environment_may_be_below_a_folder_with_a_space(checkout, monkeypatch):
+    environment = checkout.parent / "mein 'schönes' Labor/.venv"
+    venv.create(environment, symlinks=True)
+    (packages,) = environment.glob("lib/*/site-packages")
+    (packages / "of_the_tests.pth").write_text("\n".join(sys.path), "utf-8")
+    monkeypatch.setattr(sys, "executable", str(environment / "bin/python"))
+    done = snakemake(checkout, "results/published/kernel_overhead/table2/data.parquet", forked=False)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_no_home_is_needed(checkout):
