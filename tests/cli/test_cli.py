@@ -310,6 +310,18 @@ def test_inspect_says_which_sign_separates_columns(tmp_path, text, sign):
     ]
 
 
+def test_inspect_says_what_a_table_in_other_words_lacks(tmp_path):
+    (tmp_path / "a.csv").write_text("DType;M;N;K;time [us]\nbf16;1;2;3;4,5\n")
+    (tmp_path / "b.csv").write_text("tokens,outputs,inputs,us\n1,2,3,4.5\n")
+    semicolons, words = inspect(tmp_path / "a.csv", tmp_path / "b.csv", status=1)
+    assert semicolons["problems"] == [
+        "its cells are separated by ';'; separate them by commas, with a point for decimals; "
+        "nearest: table of GEMM times, which would need the columns gemm_dtype, latency"
+    ]
+    assert words["format"] == "table of columns that are not known"
+    assert words["problems"][0].endswith("of GEMM times gemm_dtype, m, n, k, latency")
+
+
 def test_inspect_a_dataset(tmp_path):
     own_case(tmp_path / "d", "kernel_profile", {"report": "r.csv"})
     found = inspect(tmp_path / "d", status=1)[0]
@@ -724,6 +736,24 @@ def test_new_dataset_leaves_to_the_user_what_no_file_says(tmp_path):
         for name, file, degree in (("vllm", "deep/vllm.json", 4), ("whole", "whole.json", 2))
     }
     assert dataset.case("kernel_profile", "z").inputs == {"report": "z.csv"}
+
+
+def test_new_dataset_makes_one_case_of_a_folder_of_results_of_one_server(tmp_path):
+    served = {"backend": "vllm", "model_id": "Qwen/Qwen3-8B", "request_rate": "inf", "duration": 8.0, "completed": 8}
+    served |= {"total_input_tokens": 800, "total_output_tokens": 80, "request_throughput": 1.0, "mean_ttft_ms": 50.0}
+    served |= {"mean_tpot_ms": 9.0, "median_tpot_ms": 9.0}
+    for file, gpus, in_flight in (("one/a", 1, 8), ("one/b", 1, 16), ("two/a", 1, 8), ("two/b", 2, 8), ("c", 1, 8)):
+        (place := tmp_path / f"{file}.json").parent.mkdir(exist_ok=True)
+        place.write_text(json.dumps(served | {"tensor_parallel_size": gpus, "max_concurrency": in_flight}))
+    run("new-dataset", tmp_path, "--gpu", "l40s")
+    dataset = Dataset.load(tmp_path / "dataset.yaml")
+    cases = {name: dataset.case("serving_time", name).inputs["results"] for _, name in dataset.cases("serving_time")}
+    assert {name: [entry["files"] for entry in entries] for name, entries in cases.items()} == {
+        "one": ["one/"],
+        "a_2": ["two/a.json"],
+        "b_2": ["two/b.json"],
+        "c": ["c.json"],
+    }
 
 
 def test_new_dataset_takes_the_gpu_that_a_served_run_names(tmp_path):

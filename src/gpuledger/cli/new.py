@@ -121,14 +121,29 @@ def _declare(entries: list[Found], content: dict[str, Any], target: Path, device
                 continue
             cases = studies.setdefault(study, {})
             # Llama-3.1-8B.json is a case Llama_3_1_8B, report.csv.gz a case report.
-            stem = re.sub(r"(\.[A-Za-z][\w-]*)+$", "", place.name)
-            stem = re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_")
-            cases[_unused(stem[:60] or "case", cases)] = inputs
+            cases[_unused(re.sub(r"(\.[A-Za-z][\w-]*)+$", "", place.name), cases)] = inputs
             if "hardware" in inputs and device is None:
                 say(f"look at {place}: predicted for {inputs['hardware'][0]}, no GPU is named (--gpu)", err=True)
             if inputs.get("unit") == "ms":
                 say(f"look at {place}: its times are taken to be in ms; correct unit: if they are not", err=True)
+    if "serving_time" in studies:
+        _join(studies["serving_time"], [entry.path.relative_to(target.parent) for entry in entries])
     return studies
+
+
+def _join(cases: dict[str, Any], places: list[Path]) -> None:
+    """Make one case of each folder that holds nothing but results of a server's benchmark, all of one deployment."""
+    folders: dict[Path, list[str]] = {}
+    for name, inputs in cases.items():
+        for entry in inputs.get("results", []):
+            folders.setdefault(Path(entry["files"]).parent, []).append(name)
+    for folder, names in folders.items():
+        declared = [{**cases[name], "results": [cases[name]["results"][0] | {"files": f"{folder}/"}]} for name in names]
+        others = sum(folder in place.parents for place in places) - len(names)
+        if folder.name and len(names) > 1 and not others and declared.count(declared[0]) == len(names):
+            for name in names:
+                del cases[name]
+            cases[_unused(folder.name, cases)] = declared[0]
 
 
 def _complete(inputs: dict[str, Any], place: Path, is_folder: bool, gpu: str | None) -> dict[str, Any] | None:
@@ -166,6 +181,8 @@ def _left(value: object) -> list[str]:
 
 
 def _unused(name: str, taken: dict[str, Any]) -> str:
+    """Return a case's name like this one that no other has."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:60] or "case"
     number, found = 2, name
     while found in taken:
         found, number = f"{name}_{number}", number + 1

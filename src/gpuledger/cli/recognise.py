@@ -189,9 +189,14 @@ def _text(found: Found, head: bytes) -> None:
         found.problems.append("it has no table of kernels: nsys stats --report cuda_gpu_trace --format csv REPORT")
     elif near := nearly_a_table(columns):
         found.problems.append(f"nothing here reads this table; {near}")
-    elif sign := next((sign for sign in ";\t" if is_known(sign)), ""):
+    elif sign := next((sign for sign in ";\t" if is_known(sign) or nearly_a_table(first.split(sign))), ""):
+        near = "" if is_known(sign) else f"; {nearly_a_table(first.split(sign))}"
+        problem = f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals{near}"
+        found.problems.append(problem)
+    elif len(columns) > 2 and all(line.count(",") == first.count(",") for line in text.split("\n")[:2]):
+        found.format, found.content = "table of columns that are not known", first[:200]
         found.problems.append(
-            f"its cells are separated by {sign!r}; separate them by commas, with a point for decimals"
+            "no study reads it; call its columns as traces/README.md does, of GEMM times gemm_dtype, m, n, k, latency"
         )
 
 
