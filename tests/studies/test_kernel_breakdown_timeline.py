@@ -253,6 +253,24 @@ def test_layers_are_found_whatever_surrounds_them(period, repeats, before, after
     assert (first, found, count) == (before, period, repeats)
 
 
+def test_the_finding_says_that_kernels_ran_at_once(tmp_path):
+    """Or their time and the idle one would seem to be more than the step."""
+    recording = Recording()
+    recording.kernel("gemm_a", 60.0)
+    recording.kernel("gemm_b", 50.0, stream=20, start=recording.now - 40.0)
+    recording.kernel("gemm_c", 10.0, pause=20.0)
+    recording.write(tmp_path)
+    words = "3 kernels run for 120 µs, some at once, of a step of 100 µs, which is idle for 20 %"
+    assert reduce(tmp_path).finding.startswith(words)
+
+
+def test_what_repeats_by_chance_is_no_layer():
+    tokens = [f"kernel {number}" for number in range(41)]
+    tokens[20:24] = ["a", "b", "a", "b"]
+    assert find_layers(np.array(tokens, object)) == (0, 0, 0)
+    assert find_layers(np.array(tokens[10:40], object)) == (10, 2, 2)
+
+
 # --------------------------------------------------------------------------------------------------- what runs when
 
 

@@ -241,6 +241,15 @@ def test_the_numbers_at_bars_stay_within_the_panel():
     assert panel.x0 < min(box.x0 for box in numbers) and max(box.x1 for box in numbers) < panel.x1
 
 
+@pytest.mark.parametrize("ends", [(5, 10.6), (31, 38), (2, 30), (0.3, 900)])
+def test_an_axis_of_times_has_ticks_to_read_them_by(ends):
+    figure, axes = plt.subplots()
+    figures.draw_identity(axes, np.array(ends), 20)
+    ticks = [tick for tick in axes.get_xticks() if ends[0] <= tick <= ends[1]]
+    plt.close(figure)
+    assert 3 <= len(ticks) <= 8
+
+
 def test_a_model_has_one_colour_whatever_else_was_served_and_a_new_one_has_none_of_theirs():
     known = ["deepseek-ai/DeepSeek-V3", "meta-llama/Llama-3.1-70B", "openai/gpt-oss-120b"]
     alone = {name: colour for model in known for name, colour in colours(pd.DataFrame({"model": [model]})).items()}

@@ -189,7 +189,8 @@ def draw_identity(axes: Axes, ends: np.ndarray, percent: float) -> None:
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (axes.xaxis, axes.yaxis):
         # Of less than a decade, powers of ten would be too few.
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
+        spans = ends[1] / ends[0]
+        axis.set_major_locator(LogLocator(subs=range(1, 10) if spans < 4 else (1, 2, 5) if spans < 20 else (1,)))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
 

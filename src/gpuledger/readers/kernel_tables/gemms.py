@@ -69,7 +69,7 @@ def read_gemms(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     table = MeasuredTable(path, wanted, optional, unit)
     times = table.positive_numbers(name) if rates else table.seconds()
     sizes = {size: table.whole_numbers(size) for size in ("m", "n", "k")}
-    dtypes = by_value(table.texts("gemm_dtype"), lambda names: names.str.strip().str.lower())
+    dtypes = by_value(table.texts("gemm_dtype"), lambda names: names.str.strip().str.lower().str.removeprefix("torch."))
     skipped = sorted(set(dtypes.unique()) - set(DTYPES))
     if not dtypes.isin(list(DTYPES)).any():
         problem = f"no row of a known type (found {', '.join(skipped)})"

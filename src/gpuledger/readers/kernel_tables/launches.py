@@ -41,7 +41,7 @@ def read_launches(path: Path) -> tuple[pd.DataFrame, int]:
     """
     sizes = ("m", "n", "k", "grid_x", "grid_y")
     table = MeasuredTable(path, ["gemm_dtype", "kernel", *sizes])
-    dtypes = by_value(table.texts("gemm_dtype"), lambda names: names.str.strip().str.lower())
+    dtypes = by_value(table.texts("gemm_dtype"), lambda names: names.str.strip().str.lower().str.removeprefix("torch."))
     columns = {name: by_value(dtypes, {dtype: of[at] for dtype, of in DTYPES.items()}) for name, at in _TYPES}
     frame = pd.DataFrame(columns | {name: table.whole_numbers(name) for name in sizes})
     frame["kernel"] = table.texts("kernel")

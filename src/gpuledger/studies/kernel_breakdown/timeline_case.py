@@ -327,7 +327,9 @@ def _finding(result: CaseResult, rows: pd.DataFrame) -> str:
     words = [f"{kernels:,} {run} for {time}"]
     if result["span"] != "unknown":
         span, idle = format_time(float(result["span"])), float(result["idle_percent"])
-        words = [f"{kernels:,} {run} for {time} of a step of {span}, which is idle for {idle:.0f} %"]
+        # Times of kernels that run at once would not fit into what is not idle.
+        at_once = ", some at once," if float(result["overlap_time"]) > 0.01 * float(result["span"]) else ""
+        words = [f"{kernels:,} {run} for {time}{at_once} of a step of {span}, which is idle for {idle:.0f} %"]
         if pause := describe_pause(result):
             words[0] += f" ({pause})"
     if "most_mispredicted" in result.summary:

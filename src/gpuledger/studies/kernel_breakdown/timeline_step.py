@@ -253,7 +253,8 @@ def find_layers(tokens: np.ndarray) -> tuple[int, int, int]:
     Returns
     -------
     first, period, repeats : int
-        Where the repetition begins, launches in one of it, and how many there are; ``repeats`` is 0 without one.
+        Where the repetition begins, launches in one of it, and how many there are; ``repeats`` is 0 without one, or
+        if what repeats is less than a tenth of all, which may be chance.
     """
     codes = pd.factorize(np.asarray(tokens, object)[:SEARCHED])[0]
     found: list[tuple[int, int, int]] = []
@@ -267,9 +268,9 @@ def find_layers(tokens: np.ndarray) -> tuple[int, int, int]:
         repeats = int(runs[longest]) // period + 1
         if repeats >= 2:
             found.append((repeats * period, period, int(edges[2 * longest])))
-    if not found:
+    most = max((covered for covered, _, _ in found), default=0)
+    if most < 0.1 * len(codes) or not found:
         return 0, 0, 0
-    most = max(covered for covered, _, _ in found)
     # The shortest period that covers nearly as much: twelve layers, not six pairs of them.
     covered, period, first = next(entry for entry in found if entry[0] >= 0.9 * most)
     return first, period, covered // period
