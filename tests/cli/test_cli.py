@@ -329,6 +329,16 @@ def test_inspect_a_dataset(tmp_path):
     assert inspect(tmp_path / "d" / "dataset.yaml", status=1)[0] == {**found, "path": f"{found['path']}/dataset.yaml"}
 
 
+def test_inspect_tells_of_a_case_about_another_gpu_than_the_dataset(tmp_path):
+    inputs = {"measurements": "g.csv", "unit": "us", "gpu": "h100-sxm"}
+    own_case(tmp_path, "kernel_time", inputs, device={"name": "NVIDIA A100-SXM4-80GB"})
+    (tmp_path / "g.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
+    (problem,) = inspect(tmp_path, status=1)[0]["problems"]
+    assert problem.endswith("gpu is h100-sxm, but the device above is NVIDIA A100-SXM4-80GB; correct one of them")
+    own_case(tmp_path, "kernel_time", inputs, device={"name": "NVIDIA H100 80GB HBM3"})
+    assert not inspect(tmp_path)[0]["problems"]
+
+
 def test_large_files_are_judged_by_their_beginning(tmp_path):
     trace = trace_file(tmp_path / "big.bin", 1 << 20)
     head = trace.read_bytes()[:48]

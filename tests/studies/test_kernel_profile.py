@@ -299,6 +299,17 @@ def test_hostile_names_survive_tables_and_figures(reduce, tmp_path, name):
         plt.close(figure)
 
 
+def test_a_share_beyond_the_panel_is_written_within(reduce):
+    """As with the data sheet of a slower GPU than the recorded one."""
+    table = kernel_table(reduce(report(("k", work(1000, 0, 20_000_000))), gpu="a100-sxm-80gb").data)
+    figure, axes = plt.subplots()
+    panels.draw_shares(axes, table)
+    (said,) = [text for text in axes.texts if text.get_text() == "981 %"]
+    inside = said.get_window_extent().x1 < axes.get_window_extent().x1
+    plt.close(figure)
+    assert inside
+
+
 def test_the_bars_have_a_headline_of_their_own(reduce):
     near, far = work(3000, 5, 5_700_000), work(1000, 5, 1_000_000)
     text = report(("near", near), ("far", far))

@@ -99,15 +99,24 @@ def test_the_command_line_says_the_same(tmp_path):
     assert [run["measured_ms"] for run in found["runs"]] == [20.0, 20.0]
     said = command_line.run(*asked, "--model", "Llama-3.1-70B")
     assert "TP8 on NVIDIA H100" in said and "times as long as its kernels" in said
+    assert "prompts (ms)" in said and "Measured is the median time per output token" in said
     with refused("over how many GPUs", "add --tp"):
         command_line.run(*asked[:-2], "--model", "Llama-3.1-70B")
-    with refused("can be expressed", "say with --model which model served if Foo is a folder or an alias"):
+    with refused("can be expressed", "say with --model which model served if the hub lacks Foo"):
         command_line.run(*asked, "--model", "Foo")
     results_case(tmp_path, VLLM | {"model_id": ""})
     with refused("does not say which model was served", "add --model"):
         command_line.run(*asked)
     with refused("--gpu", "several GPUs"):
         command_line.run(*asked[:3], "h100-sxm,h200-sxm", *asked[4:])
+
+
+def test_runs_are_listed_by_what_is_in_flight(tmp_path):
+    for number in (8, 32, 1):
+        written(tmp_path, VLLM | {"max_concurrency": number}, name=f"c{number}.json")
+    asked = ("--gpu", "h100-sxm", "--engine", "vllm", "--tp", 8, "--model", "Llama-3.1-70B")
+    said = command_line.run("served", tmp_path, *asked)
+    assert [line.split()[0] for line in said.splitlines() if line.startswith("c")] == ["c1.json", "c8.json", "c32.json"]
 
 
 def test_rows_of_inferencex_need_nothing_else_and_other_gpus_are_left_out(tmp_path):

@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
-from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.datasets import Case, Dataset
 from gpuledger.ledger.download.entries import expected
 from gpuledger.ledger.download.names import matches
+from gpuledger.readers.gpus import gpu_named
 
 #: Models and GPUs may be files or names of what the ledger has; files have a suffix.
 _FILE = re.compile(r"\.(csv|json|gz|zip|bin|db|dmat|hatchet|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
@@ -22,11 +23,11 @@ def check_dataset(folder: Path) -> tuple[str, dict[str, dict], list[str]]:
     cases : dict of str to dict
         The inputs of the first case by study.
     problems : list of str
-        Cases that lack files and, if there are any, files that no case names.
+        Cases that lack files and, if there are any, files that no case names; cases about another GPU.
     """
     folder = folder.absolute()
     dataset = Dataset.load(folder / "dataset.yaml")
-    cases, problems, named, whole = {}, [], set(), 0
+    cases, problems, others, named, whole = {}, [], [], set(), 0
     for study, name in dataset.cases():
         case = dataset.case(study, name)
         cases.setdefault(study, dict(case.inputs))
@@ -34,6 +35,7 @@ def check_dataset(folder: Path) -> tuple[str, dict[str, dict], list[str]]:
         absent = [name for name in wanted if not (folder / name).exists()]
         named |= {path for path in case.paths() if path.exists()}
         whole += not absent
+        others += _another_gpu(case)
         if absent:
             more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
             problems.append(f"{study}/{name}: {', '.join(absent[:_SHOWN])}{more} is missing")
@@ -42,7 +44,17 @@ def check_dataset(folder: Path) -> tuple[str, dict[str, dict], list[str]]:
     unnamed = _unnamed(folder, named) if problems else []
     if problems and not unnamed and not _brought(dataset, named):
         return f"{content}; they are fetched or made when a result is asked for", cases, []
-    return content, cases, problems + unnamed
+    return content, cases, problems + unnamed + others
+
+
+def _another_gpu(case: Case) -> list[str]:
+    """Say that a case is about another GPU than the dataset was recorded on."""
+    device, named = case.dataset.content.get("device", {}).get("name", ""), case.inputs.get("gpu")
+    device = gpu_named(device)
+    gpu = gpu_named(named) if isinstance(named, str) else None
+    if device is None or gpu is None or device.title == gpu.title:
+        return []
+    return [f"{case.study}/{case.name}: gpu is {named}, but the device above is {device.title}; correct one of them"]
 
 
 def _brought(dataset: Dataset, named: set[Path]) -> bool:

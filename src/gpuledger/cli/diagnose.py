@@ -170,7 +170,7 @@ def _print(report: dict[str, Any]) -> None:
     def number(value: float | None) -> str:
         return "" if value is None else brief(value, 3)
 
-    headers = ["kernel", "probed", "launches", "traces", "probe memory (KB)", "kernel (ms)", "prologue + epilogue (ms)"]
+    headers = ["kernel", "probed", "launches", "traces", "probe memory (kB)", "kernel (ms)", "prologue + epilogue (ms)"]
     headers += ["slowdown (×)", "+ registers", "+ spill (bytes)", "why not"]
     rows = []
     for entry in kernels:

@@ -20,10 +20,11 @@ _REMEDIES = {"engine": "add --engine vllm, sglang or trtllm", "tensor": "add --t
 _REMEDIES["model"] = "add --model and its name, such as Llama-3.1-70B"
 #: Columns of the table, and the keys of --json.
 _COLUMNS = {
-    **{"id": "run", "requests": "in flight", "input_tokens": "prompt", "output_tokens": "output"},
-    **{"measured_ms": "measured ms", "predicted_ms": "kernels ms", "decode_ms": "decode", "prompts_ms": "prompts"},
-    **{"given_ttft_ms": "given its queue", "measured_over_predicted": "measured / kernels"},
-    **{"measured_rate": "tokens/s/GPU", "predicted_rate": "by kernels"},
+    **{"id": "run", "requests": "in flight", "input_tokens": "prompt (tokens)", "output_tokens": "output (tokens)"},
+    **{"measured_ms": "measured (ms)", "predicted_ms": "kernels (ms)", "decode_ms": "decode (ms)"},
+    **{"prompts_ms": "prompts (ms)", "given_ttft_ms": "given its queue (ms)"},
+    **{"measured_over_predicted": "measured / kernels"},
+    **{"measured_rate": "measured (tokens/s/GPU)", "predicted_rate": "kernels (tokens/s/GPU)"},
 }
 
 
@@ -75,7 +76,7 @@ def served(
     stated["parallel"] = {name: degrees[option] for name, option in _DEGREES.items() if degrees[option]}
     runs = table_of([run for path in results for run in runs_on(chosen, path)], stated, ("command line", ""), _REMEDIES)
     named = ", ".join(runs["model"].astype(str).unique())[:100]
-    remedy = f"check --gpu, and say with --model which model served if {named} is a folder or an alias"
+    remedy = f"check --gpu, and say with --model which model served if the hub lacks {named}, or is not at hand"
     found = predict_table(runs, chosen, None, (results[0], ""), remedy=remedy)
     data = found.data
     table = data.assign(
@@ -104,18 +105,25 @@ def _placed(run: dict) -> str:
 
 
 def _print(table: pd.DataFrame, title: str, refused: str) -> None:
-    for (model, precision, engine, parallelism), runs in table.groupby(
+    # Names may differ in numbers of different lengths: c8, c32.
+    for (model, precision, engine, parallelism), runs in table.sort_values("requests", kind="stable").groupby(
         ["model", "precision", "engine", "parallelism"], sort=False
     ):
         say(f"{model} {precision}, {engine}, {parallelism} on {title}", bold=True)
         words = [
             runs["id"],
             *(runs[name].map("{:,}".format) for name in ("requests", "input_tokens", "output_tokens")),
-            *(runs[name].map("{:.2f}".format).replace("nan", "–") for name in list(_COLUMNS)[4:]),
+            *(runs[name].map("{:.2f}".format).replace("nan", "–") for name in list(_COLUMNS)[4:-2]),
+            *(runs[name].map("{:,.0f}".format).replace("nan", "–") for name in list(_COLUMNS)[-2:]),
         ]
         shown = dict(zip(_COLUMNS.values(), words, strict=True))
-        print_columns(shown, ("run",), ("decode", "prompts", "given its queue", "tokens/s/GPU", "by kernels"))
+        print_columns(shown, ("run",), list(shown)[6:9] + list(shown)[10:])
     ratio = table["measured_over_predicted"].median()
     say(f"A step takes {ratio:.2f} times as long as its kernels are predicted to (median).")
+    say(
+        "Measured is the median time per output token, or the mean where the result has no median; kernels are "
+        "decoding and other requests' prompts. Given its queue, only so many decode as the measured time to first token leaves. "
+        "Tokens/s/GPU follow from the times to the first and the next tokens."
+    )
     if refused != "none":
         say(f"left out: {refused}")

@@ -760,6 +760,9 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch, config, caplog,
         with pytest.raises(InputError, match="the hub cannot be reached and the model is not cached"):
             read_model("nobody/nothing")
     assert len(asked) == 1 and not caplog.records
+    if not cached:
+        with pytest.raises(InputError, match=r"if it has the layers of Llama-3\.1-8B, give that, which is here; else"):
+            read_model("meta-llama/Llama-3.1-8B-Instruct")
 
 
 def test_the_hub_is_asked_last(monkeypatch, tmp_path, config):

@@ -327,3 +327,7 @@ def test_folders_that_are_no_trace_directory(tmp_path):
     for folder in (tmp_path, tmp_path / "absent", tmp_path / "a\0b"):
         with pytest.raises(InputError, match=r"not a trace directory|does not exist|cannot be read"):
             neutrino.open_trace_directory(folder)
+    (tmp_path / "Nov20_101112_4711").mkdir()
+    (tmp_path / "Nov20_101112_4711/event.log").touch()
+    with pytest.raises(InputError, match="give the one of a process in it: Nov20_101112_4711"):
+        neutrino.open_trace_directory(tmp_path)

@@ -238,6 +238,12 @@ def _by_transformers_5(content: Mapping[str, Any]) -> bool:
     return bool(version) and int(version[1]) >= 5
 
 
+def _near(source: str, known: Mapping[str, Path]) -> str:
+    """Return the model in `MODELS` whose name is nearest; empty if none is near."""
+    near = get_close_matches(source.rpartition("/")[2].lower(), known, 1)
+    return known[near[0]].stem if near else ""
+
+
 def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:
     path = Path(source)
     # Those of os.path also answer for texts that cannot be a path.
@@ -251,8 +257,8 @@ def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:
     if found := known.get(source.lower()):
         return found.stem, found
     if not _HUB_ID.fullmatch(source) or source.endswith(".json") or name_fault(source):
-        near = get_close_matches(source.lower(), known, 1)
-        remedy = f"did you mean {known[near[0]].stem}?" if near else "give a file, a hub id or a model of that folder"
+        near = _near(source, known)
+        remedy = f"did you mean {near}?" if near else "give a file, a hub id or a model of that folder"
         raise InputError(source, "", "not a file, not a model in resources/models and not a hub id", remedy)
     if mirror is not None:
         file = mirror / "huggingface.co" / source / "resolve" / "main" / "config.json"
@@ -262,7 +268,7 @@ def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:
     for file in known.values():
         if _load(file).get("_source") == address:
             return source, file
-    return source, _from_hub(source, mirror)
+    return source, _from_hub(source, mirror, _near(source, known))
 
 
 def _name_in_folder(folder: Path, content: Mapping[str, Any]) -> str:
@@ -284,7 +290,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _from_hub(source: str, mirror: Path | None) -> Path:
+def _from_hub(source: str, mirror: Path | None, near: str) -> Path:
     # Imported here: it takes a third of a second, and most models are local.
     from huggingface_hub import errors, hf_hub_download
 
@@ -308,6 +314,7 @@ def _from_hub(source: str, mirror: Path | None) -> Path:
         problem = "the hub has no such model, or it is private"
         raise InputError(source, "", problem, "correct the id, or set HF_TOKEN") from error
     except errors.LocalEntryNotFoundError as error:
+        remedy = f"if it has the layers of {near}, give that, which is here; else {remedy}" if near else remedy
         raise InputError(source, "", "the hub cannot be reached and the model is not cached", remedy) from error
     except errors.EntryNotFoundError as error:
         raise InputError(source, "", "it has no config.json", "give the id of a model with one") from error

@@ -95,6 +95,9 @@ def open_trace_directory(folder: str | Path) -> TraceDirectory:
     except (OSError, ValueError) as error:
         raise InputError(folder, "", f"cannot be read ({error})", "correct the path or its permissions") from None
     if not (kernels or results or holds_log):
+        # Neutrino makes one for each process in the folder that it is given.
+        inside = sorted(path.parent.name for path in folder.glob("*/event.log"))[:3]
+        remedy = f"give the one of a process in it: {', '.join(inside)}" if inside else remedy
         raise InputError(folder, "", "not a trace directory: no event.log, results or kernels", remedy)
     return TraceDirectory(
         folder,

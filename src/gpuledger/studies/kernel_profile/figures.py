@@ -279,7 +279,7 @@ def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = N
     rows = table[table["launches"] > 0].head(shown)
     earlier = pd.DataFrame() if before is None else before.set_index("kernel").reindex(rows["baseline_kernel"])
     roofs = [name for name in RESOURCES if rows[f"{name}_percent"].notna().any()]
-    height = 0.8 / len(roofs)
+    height, most = 0.8 / len(roofs), 165 if figures.for_columns else 124
     axes.axvspan(0, LATENCY_PERCENT, color="#f3f3f3", linewidth=0, zorder=0)
     axes.axvline(100, color=BLACK, linewidth=1)
     for number, name in enumerate(roofs):
@@ -293,13 +293,17 @@ def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = N
             if not np.isnan(share):
                 style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
                 end = np.nanmax([share, old])
+                if end > most:
+                    style |= {"ha": "right", "color": figures.ink_on(COLOURS[name]), "zorder": 4}
+                    axes.annotate(words, (most, place), (-3, 0), **style)
+                    continue
                 # Not across the line at 100 %.
                 axes.annotate(words, (end if end < 80 else max(end, 100), place), (3, 0), **style)
     if len(earlier):
         axes.plot([], [], "s", markerfacecolor="none", color=BLACK, label=BASELINE)
     axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
     axes.tick_params(axis="y", length=0, labelsize=7.5)
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 165 if figures.for_columns else 124), xticks=range(0, 101, 20))
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, most), xticks=range(0, 101, 20))
     axes.set_xlabel("share of the roof (%); grey: limited by latency")
 
 

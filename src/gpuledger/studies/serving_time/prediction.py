@@ -65,7 +65,7 @@ def predict_table(
     where: tuple[str | Path, str],
     left_out: pd.Series | None = None,
     given_ttft: bool = True,
-    remedy: str = "add runs that the models can express, or set another gpu",
+    remedy: str = "add runs that the models can express, name the model by model, or set another gpu",
 ) -> PredictedRuns:
     """Predict every run of a table, each of which stands there once; as :func:`predict_runs`.
 
