@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +22,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import claims
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.ledger.notebooks import is_about
 from gpuledger.models.simulate import simulate_dataset
 from gpuledger.readers import neutrino
 from gpuledger.studies import warp_scheduling
@@ -55,6 +57,15 @@ def test_published_tails(case, percent, fastest, slowest):
     assert [result[f"cycles_p{p}"] for p in (0, 25, 50, 75, 95, 100)] == result.data["elapsed_cycles"].tolist()
     assert all(isinstance(result[f"cycles_p{p}"], int) for p in (0, 25, 50, 75, 95, 100))
     assert result.summary["warps"] == {"value": "not published", "unit": "warp"}
+
+
+def test_what_the_paper_finds_is_on_the_pages_of_its_numbers_and_on_no_others():
+    """A section whose code shows nothing is left out: this one may have none."""
+    cells = nbformat.read(ROOT / "notebooks/warp_scheduling.ipynb", as_version=4).cells
+    (about,) = [cell for cell in cells if cell.source.startswith("## What the paper finds")]
+    assert [is_about(about, case) for case in ("published/fig13a", "mine/first")] == [True, False]
+    below = cells[cells.index(about) + 1]
+    assert below.cell_type == "markdown" and below.source.startswith("## ")
 
 
 def test_known_answer(folder):

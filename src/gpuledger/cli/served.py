@@ -122,8 +122,8 @@ def _print(table: pd.DataFrame, title: str, refused: str) -> None:
     say(f"A step takes {ratio:.2f} times as long as its kernels are predicted to (median).")
     say(
         "Measured is the median time per output token, or the mean where the result has no median; kernels are "
-        "decoding and other requests' prompts. Given its queue, only so many decode as the measured time to first token leaves. "
-        "Tokens/s/GPU follow from the times to the first and the next tokens."
+        "decoding and other requests' prompts. Given its queue, only so many decode as the measured time to first "
+        "token leaves. Tokens/s/GPU follow from the times to the first and the next tokens."
     )
     if refused != "none":
         say(f"left out: {refused}")
