@@ -1,15 +1,18 @@
 """A study made by `make study` works as it is, with nothing else touched, and CONTRIBUTING.md describes it."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, copy_checkout, snakemake
 
 from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.study import read_study
 
 
@@ -51,6 +54,20 @@ def test_the_test_of_a_new_study_passes(with_study, tmp_path):
     environment = {"PYTHONPATH": str(with_study / "src"), "PATH": ""}
     done = subprocess.run(command, cwd=with_study, env=environment, capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout, done.stdout[-2000:]
+
+
+def test_a_new_study_passes_the_tests_of_all_studies(with_study):
+    """A knob, for example, would have to stand in the configuration."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/workflow/test_house.py"]
+    command += ["-k", "launch_latency and not by_itself"]
+    environment = {"PYTHONPATH": str(with_study / "src"), "PATH": os.environ["PATH"]}
+    done = subprocess.run(command, cwd=with_study, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]  # 5 if no test was selected
+
+
+def test_a_summary_without_a_finding_says_what_it_is():
+    with pytest.raises(KeyError, match="adds no quantity 'finding': the case's result in one sentence"):
+        CaseResult(pd.DataFrame()).finding  # noqa: B018
 
 
 def test_no_file_of_a_study_is_written_over(with_study):

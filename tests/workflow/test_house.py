@@ -111,11 +111,12 @@ def test_every_knob_is_in_the_configuration_with_its_default_and_in_its_readme(s
     # The workflow offers the others.
     defaults = {name: takes[name].default for name in list(takes)[1:] if name not in ("threads", "mirror", "passes")}
     configured = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["knobs"].get(study, {})
-    assert set(configured) == set(defaults)
+    assert set(configured) == set(defaults), f"config/config.yaml, knobs.{study}: list what reduce takes, with comments"
     for name, value in configured.items():
         assert (tuple(value) if isinstance(value, list) else value) == defaults[name], name
     readme = (ROOT / "config/README.md").read_text("utf-8")
-    assert all(re.search(rf"`{study}\.[^|]*\.?{name}`", readme) for name in defaults)
+    missing = [name for name in defaults if not re.search(rf"`{study}\.[^|]*\.?{name}`", readme)]
+    assert not missing, f"config/README.md: add `{study}.{missing[0]}` to the table of knobs"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -178,6 +179,9 @@ def test_a_notebook_by_itself_gives_the_bytes_of_the_workflow(clone, finished, n
     values = {}
     exec(cells[0].source, values)
     dataset, saved = values["dataset"], tmp_path / "saved"
+    configured = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))
+    words = f"{notebook.name}: its first cell names {dataset!r}, which is not among the datasets of config/config.yaml"
+    assert dataset in configured["datasets"] + configured["datasets_online"], words
     downloaded = yaml.safe_load((clone / f"traces/{dataset}/dataset.yaml").read_text("utf-8")).get("download", [])
     if downloaded and (ROOT / f"results/{dataset}/files.json").is_file():
         # What a run here has downloaded and verified.

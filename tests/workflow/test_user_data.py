@@ -173,6 +173,10 @@ def test_other_runs_and_unclassified_kernels_are_named(checkout):
         (["results/publishd/kernel_overhead/table2/figure.pdf"], "no dataset 'publishd'; did you mean 'published'?"),
         (["--config", "datasets=[publishd]"], "no traces/publishd/dataset.yaml; did you mean 'published'?"),
         (["--config", "dataset=[published]"], "config/config.yaml: unknown key 'dataset'; did you mean 'datasets'?"),
+        (
+            ["dmat", "--config", "datasets=[published]", "datasets_online=[]"],
+            "no configured dataset has a case of dmat: add ",
+        ),
         (["--config", "datasets=published"], "key datasets: expected array, found 'published'"),
     ],
 )

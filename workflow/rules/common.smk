@@ -238,17 +238,17 @@ def every_download(wildcards):
     return [f"results/{dataset.name}/files.json" for dataset in datasets if dataset.content.get("download")]
 
 
-def pages_of_target(study, case):
-    """Input function of a target that is named after one case: its pages, or one line that says who would have it."""
+def pages_of_target(study, case=None):
+    """Input function of a target that is named after a study or a case: pages, or one line that says who would have any."""
 
     def inputs(wildcards):
-        pages = every_case_file("notebook.html", study, case)(wildcards)
-        if not pages:
+        if not declared_cases(study, case):
             known = [dataset for dataset in map(dataset_named, REPOSITORY.dataset_names()) if dataset]
-            able = [dataset.name for dataset in known if (study, case) in dataset.cases(study)]
+            able = [each.name for each in known if any(case in (None, own) for _, own in each.cases(study))]
             remedy = f"add {' or '.join(able)} to datasets" if able else "declare it in the dataset.yaml of one of them"
-            raise WorkflowError(f"no configured dataset has case {case} of {study}: {remedy}")
-        return pages
+            what = f"case {case}" if case else "a case"
+            raise WorkflowError(f"no configured dataset has {what} of {study}: {remedy}")
+        return every_case_file("notebook.html", study, case)(wildcards)
 
     return inputs
 

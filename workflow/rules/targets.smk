@@ -18,7 +18,7 @@ for study in STUDIES:
         name:
             study
         input:
-            every_case_file("notebook.html", study),
+            pages_of_target(study),
 
 
 rule scorecard:

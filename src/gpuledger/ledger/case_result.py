@@ -120,6 +120,8 @@ class CaseResult:
     @property
     def finding(self) -> str:
         """The case's result in one sentence, as figures and the gallery show it."""
+        if "finding" not in self.summary:
+            raise KeyError("the study's reduce adds no quantity 'finding': the case's result in one sentence")
         return str(self["finding"])
 
     def __getitem__(self, quantity: str) -> Value:
