@@ -5,6 +5,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from own_cases import reduced
+
+from gpuledger.ledger.datasets import Repository
 
 CASE = "results/nvidia-h200/kernel_power/kernels/summary.json"
 
@@ -96,7 +99,7 @@ def test_products_that_run_all_the_time_take_longer_as_said(root, texts):
 
 
 def test_kernels_that_the_law_does_not_fit_are_named(root, texts):
-    data = pd.read_parquet((root / CASE).with_name("data.parquet"))
+    data = reduced(Repository.find(root).case("nvidia-h200", "kernel_power", "kernels")).data
     assert data["steady"].sum() == 111 and data[data["steady"]]["limited"].sum() == 63
     more = 100 * (data["power_w"] / data["predicted_w"] - 1)
     silu, fill = more[data["kernel"] == "silu"], more[data["kernel"] == "fill"]
