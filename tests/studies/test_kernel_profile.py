@@ -180,6 +180,12 @@ def test_times_that_nothing_can_be_divided_by(reduce, before, ending):
     assert ending in result.finding
 
 
+def test_a_baseline_without_times_is_said(reduce):
+    untimed = {key: value for key, value in work(1).items() if "time" not in key}
+    result = reduce(report(("k", work(2000))), report(("k", untimed)))
+    assert result.finding == "1 launch of k takes 2 µs; the baseline has no times to compare"
+
+
 def test_a_baseline_is_hollow_beside_the_new_one(reduce):
     before, after = work(4000, 100, 64), work(1000, 100, 32)
     result = reduce(report(("k", after), ("new", after)), report(("k", before)), gpu="a100-sxm-80gb")

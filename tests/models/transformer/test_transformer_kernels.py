@@ -619,7 +619,8 @@ def test_workloads_that_are_refused():
 def test_what_cannot_be_split_is_refused():
     llama, mixtral = MODELS["Llama-3.1-8B"], MODELS["Mixtral-8x7B-v0.1"]
     for make, message in (
-        (lambda: kernels(llama, decode(1), Parallel(tensor=3)), r"query heads \(32\) cannot be split evenly \(3\)"),
+        (lambda: kernels(llama, decode(1), Parallel(tensor=3)), r"query heads \(32\) cannot be split evenly over 3"),
+        (lambda: kernels(llama, decode(1), Parallel(tensor=12)), "8 key/value heads for 12 devices; use a divisor of"),
         (lambda: kernels(llama, decode(1), Parallel(pipeline=33)), "33 stages for 32 layers"),
         (lambda: kernels(mixtral, decode(1), Parallel(expert=16)), "8 experts for 16 devices"),
         (lambda: Parallel(tensor=4, expert=6), "neither a divisor nor a multiple"),

@@ -125,12 +125,12 @@ class Parallel:
                 if isinstance(attention, DeltaAttention):
                     shared.append(("value heads", attention.value_heads, self.tensor))
                 if isinstance(attention, Attention):
-                    few = attention.kv_heads < self.tensor
-                    shared.append(
-                        ("devices per key/value head", self.tensor, attention.kv_heads)
-                        if few
-                        else ("key/value heads", attention.kv_heads, self.tensor)
-                    )
+                    if self.tensor > attention.kv_heads and self.tensor % attention.kv_heads:
+                        # Each head would be on as many devices as the others.
+                        problem = f"{attention.kv_heads} key/value heads for {self.tensor} devices"
+                        remedy = "use a divisor of the heads, or a multiple of them"
+                        raise InputError(model.name, "parallel.tensor", problem, remedy)
+                    shared.append(("key/value heads", attention.kv_heads, min(self.tensor, attention.kv_heads)))
             if isinstance(ffn, Experts):
                 shared.append(("the width of an expert", ffn.expert.width, self.expert_width_devices))
                 if ffn.shared:
@@ -142,7 +142,7 @@ class Parallel:
                 shared.append(("the feed-forward width", ffn.width, self.tensor))
             for what, number, devices in shared:
                 if number % devices:
-                    problem = f"{what} ({number}) cannot be split evenly ({devices})"
+                    problem = f"{what} ({number}) cannot be split evenly over {devices}"
                     raise InputError(model.name, "parallel.tensor", problem, "use a divisor")
 
 

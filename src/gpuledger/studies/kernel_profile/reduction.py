@@ -173,7 +173,7 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
         words += f", bound by latency (at {near})" if top["bound"] == "latency" else f", at {near}"
     elif pd.notna(top["achieved_percent"]):
         words += f", at {top['achieved_percent']:.0f} % of the nearest roof that is known, {top['nearest_roof']}"
-    return words
+    return words + "; the baseline has no times to compare" * isinstance(before, str)
 
 
 def _ratio(before: float, after: float) -> str:
