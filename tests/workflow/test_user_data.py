@@ -171,6 +171,7 @@ def test_other_runs_and_unclassified_kernels_are_named(checkout):
     ("arguments", "message"),
     [
         (["results/publishd/kernel_overhead/table2/figure.pdf"], "no dataset 'publishd'; did you mean 'published'?"),
+        (["results/my set/dmat/fig1/figure.pdf"], "there is no such target; 'my set' names no dataset or case: such"),
         (["--config", "datasets=[publishd]"], "no traces/publishd/dataset.yaml; did you mean 'published'?"),
         (["--config", "dataset=[published]"], "config/config.yaml: unknown key 'dataset'; did you mean 'datasets'?"),
         (

@@ -28,7 +28,7 @@ for name in ("pandas", "isoduration", "rfc3986_validator"):
 from gpuledger import files, schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import download_record
-from gpuledger.ledger.datasets import Repository
+from gpuledger.ledger.datasets import NAME, Repository
 from gpuledger.ledger.download.entries import at_hand
 from gpuledger.ledger.passes import number_of_parts
 from gpuledger.ledger.study import read_studies
@@ -96,9 +96,9 @@ for part, reason in RECORDING.left_out.items():
 
 
 wildcard_constraints:
-    dataset=r"[A-Za-z0-9][A-Za-z0-9._-]*",
+    dataset=NAME.pattern,
     study="|".join(STUDIES),
-    case=r"[A-Za-z0-9][A-Za-z0-9._-]*",
+    case=NAME.pattern,
 
 
 def await_recording():

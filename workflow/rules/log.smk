@@ -80,7 +80,7 @@ class Progress(DefaultFormatter):
     def format(self, record):
         """One line for what cannot be planned: a wrong name of a target, of a dataset in it, or a wrong setting."""
         kind, said = getattr(record, "exception", ""), str(record.msg)
-        if kind == "MissingRuleException" and (wanted := re.search(r"No rule\sto produce (\S+) \(if", said)):
+        if kind == "MissingRuleException" and (wanted := re.search(r"No rule\sto produce (.+?) \(if", said)):
             return f"{wanted[1]}: there is no such target; {nearest_target(wanted[1])}"
         if kind == "InputFunctionException" and (line := re.search(r"WorkflowError:\s+(.+)", said)):
             return line[1]
@@ -139,8 +139,11 @@ class Progress(DefaultFormatter):
 
 def nearest_target(name):
     """What to ask for instead of a target that there is not."""
-    if found := re.fullmatch(r"results/[^/]+/([^/]+)/[^/]+/[^/]+", name):
-        study = found[1]
+    if found := re.fullmatch(r"results/([^/]+)/([^/]+)/([^/]+)/[^/]+", name):
+        dataset, study, case = found.groups()
+        for part in (dataset, case):
+            if not NAME.fullmatch(part):
+                return f"{part!r} names no dataset or case: such names have letters, digits, '.', '_' and '-'"
         if study not in STUDIES:
             return f"of the studies, {schemas.nearest(study, STUDIES)}"
         return "of a case, there are figure.pdf, figure_column.pdf, table.csv, notebook.html, data.parquet and summary.json"
