@@ -202,6 +202,7 @@ def test_an_environment_may_be_below_a_folder_with_a_space(checkout, monkeypatch
     monkeypatch.setattr(sys, "executable", str(environment / "bin/python"))
     done = snakemake(checkout, "results/published/kernel_overhead/table2/data.parquet", forked=False)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"^1 case reduced in \d+ s$", done.stdout + done.stderr, re.MULTILINE)
 
 
 def test_no_home_is_needed(checkout):

@@ -175,7 +175,10 @@ def summarise():
         return
     from gpuledger.ledger import changes
 
-    made = [what for what in PROGRESS.messages.values() if what.startswith("draw ") and what not in PROGRESS.failed]
+    made, reduced = (
+        sum(what.startswith(verb) and what not in PROGRESS.failed for what in PROGRESS.messages.values())
+        for verb in ("draw ", "reduce ")
+    )
     lines = [f"not made: {failed}" for failed in PROGRESS.failed]
     changed = changes.verdict_changes(Path())
     lines += [f"verdict changed: {change}" for change in changed[:SHOWN_CHANGES]]
@@ -185,7 +188,9 @@ def summarise():
     # With --quiet, Snakemake does not tell what it begins.
     if PROGRESS.began is not None:
         seconds = time.monotonic() - PROGRESS.began
-        lines.insert(0, f"{len(made)} case{'s' * (len(made) != 1)} made in {seconds:.0f} s")
+        # Where only data are asked for, nothing is drawn.
+        count, done = (made, "made") if made or not reduced else (reduced, "reduced")
+        lines.insert(0, f"{count} case{'s' * (count != 1)} {done} in {seconds:.0f} s")
     for line in lines:
         print(line, file=sys.stderr)
 
