@@ -154,7 +154,7 @@ def component_table(result: CaseResult) -> pd.DataFrame:
     frame["before_ms"], frame["after_ms"], frame["change_ms"] = (
         (1e3 * times).round(9) for times in (table["before_s"], table["after_s"], change)
     )
-    frame["change_percent_of_step"] = (100 * change / before).round(6) if before else np.nan
+    frame["change_of_step_percent"] = (100 * change / before).round(6) if before else np.nan
     total = {name: frame[name].sum() for name in frame if name != "component"}
     return pd.concat([frame, pd.DataFrame([{"component": "all", **total}])], ignore_index=True)
 

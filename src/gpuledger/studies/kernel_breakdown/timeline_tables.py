@@ -122,7 +122,7 @@ def idle_table(result: CaseResult) -> pd.DataFrame:
     idle = pauses(result)
     groups = idle.groupby("activity")["duration_s"]
     frame = pd.DataFrame({"pauses": groups.size(), "time_ms": 1e3 * groups.sum(), "longest_ms": 1e3 * groups.max()})
-    frame["percent_of_span"] = 100 * groups.sum() / float(result["span"]) if len(idle) else 0.0
+    frame["share_of_span_percent"] = 100 * groups.sum() / float(result["span"]) if len(idle) else 0.0
     calls = idle[idle["call"] != ""].groupby(["activity", "call"])["duration_s"].sum()
     calls = calls.sort_values(ascending=False, kind="stable")
     most = [", ".join(calls[name].index[:3]) if name in calls else "" for name in frame.index]
