@@ -90,6 +90,10 @@ EXPECTED = [
 ]
 
 
+def text_of(root, page):
+    return " ".join((root / page).read_text("utf-8").split())
+
+
 def summary(root, folder):
     return json.loads((root / "results" / folder / "summary.json").read_text("utf-8"))
 
@@ -129,24 +133,22 @@ def test_the_appendix_expects_what_is_tracked(root, folder, quantity, form):
         ("aiconfigurator/kernel_power/b200_vllm", "experts_readings", "12,610 of {:,.0f}", 1),
     ],
 )
-def test_the_readme_says_what_is_tracked(root, folder, quantity, form, factor):
+def test_the_findings_are_what_is_tracked(root, folder, quantity, form, factor):
     words = form.format(factor * summary(root, folder)[quantity]["value"])
-    assert words in " ".join((root / "README.md").read_text("utf-8").split()), f"README.md does not have '{words}'"
+    assert words in text_of(root, "docs/FINDINGS.md"), words
 
 
 @pytest.mark.parametrize(
     ("extreme", "form"), [("min", "at {:.0f} to 98 % of the speed"), ("max", "to {:.0f} % of the speed")]
 )
-def test_the_readme_says_how_fast_rows_from_dram_are_normalised(root, extreme, form):
+def test_the_findings_say_how_fast_rows_from_dram_are_normalised(root, extreme, form):
     shares = [
         entry["value"]
         for element in ("bf16", "fp16")
         for name, entry in summary(root, f"nvidia-h200/normalization_roofline/measured_{element}").items()
         if re.fullmatch(r"one_pass_\d+x(?!131072)\d+_cold_copy_percent", name)
     ]
-    assert form.format({"min": min, "max": max}[extreme](shares)) in " ".join(
-        (root / "README.md").read_text("utf-8").split()
-    )
+    assert form.format({"min": min, "max": max}[extreme](shares)) in text_of(root, "docs/FINDINGS.md")
 
 
 #: Rows of the table of aims in MODELS.md: their beginning; kinds, types, GPUs and engine of the tables; what errs.
@@ -190,9 +192,36 @@ def test_aims_are_met_and_missed_as_said(root, begin, kind, type, gpus, engine, 
         assert [min(part), max(part)] == pytest.approx([own.min(), own.max()], abs=0.051), gpu
 
 
+@pytest.mark.parametrize(
+    ("folder", "quantity", "form"),
+    [
+        ("linear-a100/flop_reconciliation/linear", "mape_2mnk_percent", "misses {:.1f} % of the FLOPs"),
+        ("linear-a100/flop_reconciliation/linear", "tiled_exact", "none in any of [{:,.0f} GEMMs]"),
+        (f"{TIMES}/every_table", "kernels", "[{:,.0f} measured kernels]"),
+        (f"{TIMES}/every_table", "mape_percent", "within {:.1f} % of their times;"),
+        (f"{TIMES}/every_table", "kernels_unseen", "half of {:,.0f} within"),
+        (f"{TIMES}/every_table", "unseen_percent", "within {:.1f} %. The data"),
+        (f"{TIMES}/every_table", "roofline_percent", "roofline errs by {:.1f} %"),
+        (PRODUCTS, "products", "[{:,.0f} matrix products]"),
+        (PRODUCTS, "gpus", "published for {:.0f} GPUs"),
+        (PRODUCTS, "run_mape_percent_16_bit_own", "within {:.1f} % by a GPU's own"),
+        (f"{RUNS}/parallelism", "workloads", "In [{:.0f} workloads]"),
+        (f"{RUNS}/parallelism", "predicted_percent", "choice serves {:.0f} % of the best"),
+        (f"{RUNS}/parallelism", "fewest_met_percent", "fast enough serves {:.0f} %"),
+        ("nvidia-h200/kernel_power/kernels", "sustained_mape_slowed_percent", "tell their times within {:.1f} %"),
+        ("nvidia-h200/block_scheduling/zeros_4096", "lost_percent", "empty for {:.1f} % of the time"),
+        ("nvidia-h200/block_scheduling/zeros_4096", "persistent_saving_percent", "saves {:.0f} %."),
+    ],
+)
+def test_the_readme_says_what_is_tracked(root, folder, quantity, form):
+    words = form.format(summary(root, folder)[quantity]["value"])
+    assert words in text_of(root, "README.md"), words
+
+
 def test_the_readme_counts_the_errors_of_the_source_documents(root):
     wrong = (root / "results/tables/scorecard.csv").read_text("utf-8").count(",error in source,")
-    assert f"* {wrong} statements in the source documents are wrong" in (root / "README.md").read_text("utf-8")
+    for page in ("README.md", "docs/FINDINGS.md"):
+        assert f"{wrong} statements in the source documents are wrong" in text_of(root, page)
 
 
 @pytest.mark.parametrize("half", ["unfitted_", "unfitted_held_back_", ""])
@@ -237,8 +266,8 @@ def test_the_pages_say_how_disaggregated_runs_were_predicted(root):
         f"Predicted are {gains[1][0]:.2f} and {gains[1][1]:.2f}, and in {gains[2][0]:.0f} and {gains[2][1]:.0f} %",
     ):
         assert words in models, words
-    readme = " ".join((root / "README.md").read_text("utf-8").split())
-    assert f"[{len(runs)} disaggregated runs]" in readme and f"with {median}" in readme
+    findings = text_of(root, "docs/FINDINGS.md")
+    assert f"[{len(runs)} disaggregated runs]" in findings and f"with {median}" in findings
 
 
 def test_the_pages_list_the_errors_of_served_runs_that_others_published(root):
@@ -247,9 +276,9 @@ def test_the_pages_list_the_errors_of_served_runs_that_others_published(root):
     runs = [one["runs_expressed"]["value"] for one in found]
     words = f"{', '.join(errors[:3])} and {errors[3]} % of {', '.join(map(str, runs[:3]))} and {runs[3]} runs"
     assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
-    readme = " ".join((root / "README.md").read_text("utf-8").split())
+    findings = text_of(root, "docs/FINDINGS.md")
     said = f"median errors of {min(errors, key=float)} to {max(errors, key=float)} % by GPU"
-    assert f"[{sum(runs)} served runs]" in readme and said in readme, said
+    assert f"[{sum(runs)} served runs]" in findings and said in findings, said
 
 
 def test_the_appendix_lists_the_errors_of_training_steps(root):

@@ -166,9 +166,9 @@ SAID = [
 ]
 
 
-def test_the_readme_says_the_same(root):
+def test_the_findings_say_the_same(root):
     summary = json.loads((root / f"results/{H200}/{BLOCKS}/summary.json").read_text("utf-8"))
-    text = " ".join((root / "README.md").read_text("utf-8").split())
+    text = " ".join((root / "docs/FINDINGS.md").read_text("utf-8").split())
     assert f"starts {summary['blocks_per_cycle']['value']:.2f} blocks per cycle" in text
     assert f"kernel saves {summary['persistent_saving_percent']['value']:.0f} % of the time" in text
     assert f"slots that they use are empty for {summary['lost_percent']['value']:.1f} % of the time" in text

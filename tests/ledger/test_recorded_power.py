@@ -1,4 +1,4 @@
-"""What docs/RECORDED.md, MODELS.md, ARTIFACT.md and the README say of power is what was recorded."""
+"""What docs/RECORDED.md, MODELS.md, ARTIFACT.md and FINDINGS.md say of power is what was recorded."""
 
 import json
 
@@ -14,7 +14,7 @@ CASE = "results/nvidia-h200/kernel_power/kernels/summary.json"
 
 @pytest.fixture(scope="module")
 def texts(root):
-    names = ("docs/RECORDED.md", "docs/MODELS.md", "docs/ARTIFACT.md", "README.md")
+    names = ("docs/RECORDED.md", "docs/MODELS.md", "docs/ARTIFACT.md", "docs/FINDINGS.md")
     return {name: " ".join((root / name).read_text("utf-8").replace("**", "").split()) for name in names}
 
 
@@ -58,7 +58,7 @@ def texts(root):
         ("docs/ARTIFACT.md", "within {:.1f} % (without the clock", ("sustained_mape_slowed_percent",)),
         ("docs/ARTIFACT.md", "(without the clock {:.1f} %)", ("nominal_mape_slowed_percent",)),
         (
-            "README.md",
+            "docs/FINDINGS.md",
             "the time at it: {:.1f} % off instead of {:.1f}.",
             ("sustained_mape_slowed_percent", "nominal_mape_slowed_percent"),
         ),
@@ -86,7 +86,7 @@ def test_products_that_run_all_the_time_take_longer_as_said(root, texts):
         f"{np.exp(np.log(ratio).mean()):.2f} times as long (geometric mean; {ratio.min():.2f} to {ratio.max():.2f})"
     )
     page = texts["docs/RECORDED.md"]
-    assert words in page and f"take {np.exp(np.log(ratio).mean()):.2f} times as long" in texts["README.md"]
+    assert words in page and f"take {np.exp(np.log(ratio).mean()):.2f} times as long" in texts["docs/FINDINGS.md"]
     low, high = rows["clock_mhz"].min(), rows["clock_mhz"].max()
     assert f"settle at {round(low, -1):,.0f} to {round(high, -1):,.0f} MHz" in page
     rates = {

@@ -15,6 +15,7 @@ from gpuledger.ledger.pages import HEADINGS, formulas_to_mathml
 #: In a checkout: the files that are pages, and their names.
 LIST = "resources/documentation.yaml"
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+_CASE = re.compile(r"results/([^/]+/[^/]+/[^/]+)")
 _STUDY = re.compile(r"^## .+ \(`(\w+)`\)$", re.MULTILINE)
 _CELL = re.compile(r"(?<=<code>)[^<]+(?=</code>[^\n]*</td>)")
 
@@ -72,10 +73,12 @@ def _with_figure(heading: re.Match, first: Mapping[str, Outcome]) -> str:
 
 
 def _relinked(text: str, file: str, pages: Mapping[str, str]) -> str:
-    """Let links to other pages lead there, and those to other files of the checkout from ``results/docs`` to them."""
+    """Let links to other pages and to cases lead to pages, and those to other files from ``results/docs`` to them."""
 
     def moved(link: re.Match) -> str:
         target = os.path.normpath(os.path.join(os.path.dirname(file), link[1])).replace(os.sep, "/")
+        if case := _CASE.fullmatch(target):  # its folder is for readers of the checkout
+            return f"](../{case[1]}/notebook.html)"
         place = f"{pages[target]}.html" if target in pages else f"../../{target}"
         return f"]({place}{link[2] or ''})"
 
