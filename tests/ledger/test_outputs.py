@@ -116,6 +116,17 @@ def test_only_the_csv_has_a_column_without_values(tmp_path):
     assert "predicted" in tables.show(frame.iloc[:0]).to_html(), "headers say what a table without rows would have"
 
 
+def test_a_page_says_which_columns_it_leaves_to_the_csv(tmp_path):
+    frame = pd.DataFrame({"shape": ["a"], "time_us": [1.0], "noise_percent": [5.0], "none": [None]})
+    rest = ["noise_percent", "none", "of_other_cases"]
+    shown = tables.write(frame, RECORD, tmp_path, caption="c", headers={"noise_percent": "<noise>"}, csv_only=rest)
+    html = shown.to_html()
+    assert "Only the CSV has: &lt;noise&gt;." in html and "5.0" not in html and "time (µs)" in html
+    assert (tmp_path / "table.csv").read_text("utf-8").splitlines()[0] == "shape,time_us,noise_percent,none,provenance"
+    for name in ("table.md", "table.tex"):
+        assert "noise" not in (tmp_path / name).read_text("utf-8")
+
+
 def test_table_without_provenance_is_refused(tmp_path):
     with pytest.raises(ValueError, match="every table row must say what its numbers are"):
         tables.write(pd.DataFrame({"a": [1]}), None, tmp_path, caption="")

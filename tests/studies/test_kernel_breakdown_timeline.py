@@ -36,13 +36,13 @@ from gpuledger.studies.kernel_breakdown.timeline_export import export_step
 from gpuledger.studies.kernel_breakdown.timeline_figures import (
     classes_of,
     draw_errors,
-    draw_layers,
     draw_parts,
+    draw_repetitions,
     draw_step,
 )
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, product_sizes, read_shapes
-from gpuledger.studies.kernel_breakdown.timeline_step import find_layers, find_step
+from gpuledger.studies.kernel_breakdown.timeline_step import find_repetition, find_step
 from gpuledger.studies.kernel_breakdown.timeline_tables import (
     communication_table,
     describe_step,
@@ -50,6 +50,7 @@ from gpuledger.studies.kernel_breakdown.timeline_tables import (
     kernel_table,
     part_table,
     recorded_kernels,
+    repeated,
 )
 from notebooks import run_notebook
 
@@ -83,8 +84,8 @@ def test_a_step_by_annotation_drops_what_was_launched_before(tmp_path):
     assert result["kernel_time"] == pytest.approx(4 * 21 * US)
     assert result["span"] == pytest.approx((4 * 21 + 15) * US)
     assert result["idle_percent"] == pytest.approx(100 * 15 / 99)
-    assert (result["layers"], result["kernels_per_layer"]) == (4, 4)
-    assert result["layer_kernel_time_median"] == pytest.approx(21 * US)
+    assert (result["repetitions"], result["kernels_per_repetition"]) == (4, 4)
+    assert result["repetition_kernel_time_median"] == pytest.approx(21 * US)
     assert result["exposed_communication_time"] == pytest.approx(16 * US)
     assert result["communication_wait_time"] == pytest.approx(0, abs=1e-12)
     recording.kernel("ncclDevKernel_AllReduce", 44.0)
@@ -218,7 +219,7 @@ def test_without_any_repetition_the_whole_recording_is_the_step(tmp_path):
     recording.write(tmp_path)
     result = reduce(tmp_path)
     assert (result["step_found_by"], result["kernels"], result["dropped_kernels"]) == ("whole recording", 7, 1)
-    assert result["layers"] == 0
+    assert result["repetitions"] == 0
 
 
 @pytest.mark.parametrize("twice", [0, 2])
@@ -235,7 +236,7 @@ def test_layers_of_a_single_step_are_not_taken_for_steps(tmp_path, twice):
     recording.write(tmp_path)
     result = reduce(tmp_path)
     assert (result["step_found_by"], result["kernels"]) == ("whole recording", 26 + 6 * 2 * twice)
-    assert result["layers"] == 6
+    assert result["repetitions"] == 6
 
 
 @given(
@@ -249,7 +250,7 @@ def test_layers_are_found_whatever_surrounds_them(period, repeats, before, after
     tokens = [f"first {number}" for number in range(before)]
     tokens += [f"layer {number}" for number in range(period)] * repeats
     tokens += [f"last {number}" for number in range(after)] + ["odd"] * odd
-    first, found, count = find_layers(np.array(tokens, object))
+    first, found, count = find_repetition(np.array(tokens, object))
     assert (first, found, count) == (before, period, repeats)
 
 
@@ -528,16 +529,34 @@ def test_what_cannot_be_predicted_is_one_line(tmp_path):
         reduce(tmp_path, hardware=["h100-sxm"])
 
 
+@pytest.mark.parametrize(("times", "word"), [(30, "layer"), (16, "repetition")])
+def test_only_repetitions_that_a_models_layers_explain_are_called_layers(tmp_path, times, word):
+    """Half as many may be pairs of its 32 layers; without a model nothing says that they are layers."""
+    recording = Recording()
+    begin = recording.now
+    for _ in range(times):
+        layer(recording)
+    recording.host("user_annotation", "step", begin, recording.now - begin)
+    recording.write(tmp_path)
+    phases = {"decode": {"batch": 1, "context": 64}}
+    result = reduce(tmp_path, model="Llama-3.1-8B", hardware=["h100-sxm"], phases=phases)
+    assert (result["repetitions"], repeated(result)) == (times, word)
+    assert ("its layers" in describe_step(result)) == (word == "layer")
+    alone = reduce(tmp_path)
+    assert repeated(alone) == "repetition"
+    assert f"In it 4 kernels repeat {times} times, 21.0 µs each" in describe_step(alone)
+
+
 # ------------------------------------------------------------------------------------------- results and exports
 
 
 def test_no_bar_of_a_layer_ends_at_the_edge():
     """With a class that only other layers have, the last bar of a stack has no height, and no margin above it."""
     rows = pd.DataFrame(
-        {"layer": [0, 1, -1], "kernel_class": ["other", "gemm", "gemm"], "duration_s": [US, US, 9 * US]}
+        {"repetition": [0, 1, -1], "kernel_class": ["other", "gemm", "gemm"], "duration_s": [US, US, 9 * US]}
     )
     _, axes = plt.subplots()
-    draw_layers(axes, rows)
+    draw_repetitions(axes, rows, "repetition")
     assert axes.get_ylim() == pytest.approx((0, 1.05 * 9))
 
 
@@ -692,7 +711,8 @@ def test_public_recordings(tracelens, name):
     result = reduced(tracelens.case("kernel_breakdown", name))
     assert (result["kernels"], result["dropped_kernels"]) == (known["kernels"], known["dropped"])
     assert result["kernel_time"] == pytest.approx(known["time"], rel=1e-5)
-    assert (result["layers"], result["step_found_by"]) == (known["layers"], "annotation")
+    assert (result["repetitions"], repeated(result)) == (known["layers"], "layer")
+    assert result["step_found_by"] == "annotation"
     assert result["matched_percent"] >= known["matched"]
     rows = recorded_kernels(result)
     counts = rows[rows["matched_by"] == "model"].groupby("role").size()

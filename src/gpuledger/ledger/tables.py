@@ -33,6 +33,7 @@ def write(
     headers: Mapping[str, str] | None = None,
     formats: Mapping[str, str | Callable] | None = None,
     people: pd.DataFrame | None = None,
+    csv_only: Sequence[str] = (),
 ) -> Styler:
     """Write a frame as ``<name>.csv``, ``.md`` and ``.tex``.
 
@@ -59,13 +60,18 @@ def write(
         separators and floats four significant digits.
     people : DataFrame, optional
         The rows for Markdown and LaTeX, where another layout than the CSV's reads better.
+    csv_only : sequence of str, optional
+        Columns that would make the table too wide to read: only the CSV has them, and a page says so.
     """
+    headers = headers or {}
     people = frame if people is None else people
+    left = [headers.get(name) or _header(name) for name in csv_only if name in people and people[name].notna().any()]
+    people = people.drop(columns=list(csv_only), errors="ignore")
     if record is not None:
         frame, people = (rows.assign(provenance=record["label"]) for rows in (frame, people))
     if "provenance" not in frame:
         raise ValueError("every table row must say what its numbers are: give a record or a column 'provenance'")
-    shown, numeric = _for_people(people, headers or {}, formats or {})
+    shown, numeric = _for_people(people, headers, formats or {})
     # In a paper and on a page, what holds for all rows is said once.
     about = "" if record is None else f"{record['label'][:1].upper()}{record['label'][1:]}."
     paper = shown if record is None else shown.iloc[:, :-1]
@@ -78,6 +84,8 @@ def write(
             caption += f" {about} {provenance.sources(record)}."
             label = "-".join([record["dataset"], record["study"], record["case"]] + [name] * (name != "table"))
         files.write_text(target.with_suffix(".tex"), latex.table(paper, caption, f"tab:{label}", numeric))
+    if left:
+        about = f"{about} Only the CSV has: {'; '.join(left)}.".strip()
     return _styled(paper, numeric[: paper.shape[1]], about)
 
 

@@ -12,6 +12,8 @@ from gpuledger.readers.timelines.database import read_database
 from gpuledger.readers.timelines.kineto import read_kineto
 from gpuledger.readers.timelines.nsys import read_nsys
 from gpuledger.readers.timelines.nsys_report import SUFFIXES, read_report_of_nsys
+from gpuledger.readers.timelines.onnx_runtime import MARK as ONNX_RUNTIME
+from gpuledger.readers.timelines.onnx_runtime import read_onnx_runtime
 from gpuledger.readers.timelines.proton import read_proton, read_proton_trace
 from gpuledger.readers.timelines.reports import find_report, read_report
 from gpuledger.readers.timelines.rocpd import read_rocpd
@@ -34,6 +36,7 @@ def _read_sqlite(path: Path) -> Timeline:
 _READERS = {
     "kineto": read_kineto,
     "autograd": read_autograd,
+    "onnx": read_onnx_runtime,
     "xla": read_xla,
     "proton": read_proton,
     "proton trace": read_proton_trace,
@@ -50,8 +53,8 @@ _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 
 def timeline_format(path: str | Path) -> str:
-    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``xla``, ``proton``, ``proton trace``,
-    ``sqlite``, ``zip``, ``nsys`` (a report) or ``report`` (a table).
+    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``onnx``, ``xla``, ``proton``,
+    ``proton trace``, ``sqlite``, ``zip``, ``nsys`` (a report) or ``report`` (a table).
     """
     path = Path(path)
     try:
@@ -84,6 +87,8 @@ def json_format(head: bytes) -> str:
         return "report"
     if MARK.search(head):
         return "autograd"
+    if ONNX_RUNTIME.search(head):
+        return "onnx"
     if _PROTON_TRACE.search(head):
         return "proton trace"
     return "xla" if _XLA.search(head) else "kineto"
@@ -93,6 +98,7 @@ def read_timeline(path: str | Path) -> Timeline:
     """Read a recorded timeline of any of these formats.
 
     * torch.profiler (Kineto), and torch.autograd.profiler without Kineto: JSON, plain or gzipped
+    * ONNX Runtime: JSON, plain or gzipped
     * XLA's profiler (JAX): JSON, plain or gzipped
     * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace``,
       ``cuda_gpu_kern_sum`` and other tables of kernels, as CSV or JSON or as printed

@@ -20,6 +20,7 @@ from gpuledger.models.time_model.moe import TILES
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.training.run import TrainingRun
 from gpuledger.models.training.step import predict_kernels
+from gpuledger.models.transformer.model import Model
 from gpuledger.readers.gpu_identity import another_gpu
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_names import classify, parse, short_name
@@ -39,7 +40,7 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
     without_kernel,
 )
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
-from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_layers, find_step
+from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_repetition, find_step
 from gpuledger.studies.kernel_breakdown.training import compare_purposes, purposes, read_training
 
 #: Keys of a case that describe a prediction.
@@ -96,7 +97,8 @@ def _break_down(
 ) -> tuple[CaseResult, pd.DataFrame | None]:
     rows = describe_launches(step, timeline)
     result = CaseResult(pd.DataFrame())
-    _add_times(result, timeline, step, rows)
+    model = run.model if run is not None else scenario.model if scenario is not None else None
+    _add_times(result, timeline, step, rows, model)
     parts: dict[str, pd.DataFrame] = {}
     predicted = None
     if scenario is not None and (other := another_gpu(scenario.gpus[0], timeline.devices)):
@@ -136,7 +138,7 @@ def _check_device(case: Case, timeline: Timeline) -> None:
 
 
 def describe_launches(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
-    """Add to the launches of a step ``kernel_class``, ``name`` (short), ``layer`` (-1: none) and ``waiting_s``."""
+    """Add ``kernel_class``, ``name`` (short), ``repetition`` (-1: none) and ``waiting_s`` to the launches of a step."""
     # Few programs state the work of their kernels.
     rows = step.rows.drop(columns=[name for name in ("flops", "bytes") if step.rows[name].isna().all()])
     with warnings.catch_warnings():
@@ -145,8 +147,8 @@ def describe_launches(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
         classes = classify(rows["kernel"].where(rows["kernel"].str.strip() != "", "unnamed"), file=timeline.file)
     rows = rows.assign(
         kernel_class=classes.where(rows["kind"] == "kernel", "memory " + rows["kind"]),
-        name=[short_name(name) for name in rows["kernel"]],
-        layer=-1,
+        name=rows["kernel"].map({name: short_name(name) for name in rows["kernel"].unique()}),
+        repetition=-1,
     )
     rows["waiting_s"] = waiting_times(rows)
     if timeline.has_times:
@@ -158,9 +160,9 @@ def describe_launches(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
         label = rows["kernel_class"].where(rows["kernel_class"] == "attention", rows["kernel_class"] + rows["name"])
         # Names of XLA's operations state their layer.
         operator = rows["operator"].str.replace(r"\d+", "#", regex=True)
-        first, period, repeats = find_layers((label + operator).to_numpy()[own])
+        first, period, repeats = find_repetition((label + operator).to_numpy()[own])
         inside = own[first : first + period * repeats]
-        rows.iloc[inside, rows.columns.get_loc("layer")] = np.arange(len(inside)) // max(period, 1)
+        rows.iloc[inside, rows.columns.get_loc("repetition")] = np.arange(len(inside)) // max(period, 1)
     return rows
 
 
@@ -208,7 +210,9 @@ def _phases(name: str) -> dict[str, Any]:
     return {}
 
 
-def _add_times(result: CaseResult, timeline: Timeline, step: TimelineStep, rows: pd.DataFrame) -> None:
+def _add_times(
+    result: CaseResult, timeline: Timeline, step: TimelineStep, rows: pd.DataFrame, model: Model | None
+) -> None:
     kernels, others = rows[rows["kind"] == "kernel"], rows[rows["kind"] != "kernel"]
     total = float(kernels["duration_s"].sum())
     result.add("recording", timeline.format, "text")
@@ -239,12 +243,13 @@ def _add_times(result: CaseResult, timeline: Timeline, step: TimelineStep, rows:
     result.add("streams", int(kernels["stream"].nunique()), "stream")
     computing = busy(kernels[kernels["kernel_class"] != "communication"])
     result.add("exposed_communication_time", length(subtract(busy(communication), computing)), "s")
-    inside = kernels[kernels["layer"] >= 0]
-    result.add("layers", int(inside["layer"].nunique()), "layer")
+    inside = kernels[kernels["repetition"] >= 0].groupby("repetition")
+    # One of more than half of a model's layers is a layer, not two of them; of any other program that is not known.
+    layers = model.layer_count if model else 0
+    result.add("repetitions", len(inside), "layer" if layers / 2 < len(inside) <= layers else "repetition")
     if len(inside):
-        by_layer = inside.groupby("layer")
-        result.add("kernels_per_layer", int(by_layer.size().iloc[0]), "kernel")
-        result.add("layer_kernel_time_median", float(by_layer["duration_s"].sum().median()), "s")
+        result.add("kernels_per_repetition", int(inside.size().iloc[0]), "kernel")
+        result.add("repetition_kernel_time_median", float(inside["duration_s"].sum().median()), "s")
 
 
 def _add_idle(result: CaseResult, idle: pd.DataFrame, longest: np.ndarray | None) -> None:

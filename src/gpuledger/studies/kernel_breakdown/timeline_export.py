@@ -26,7 +26,7 @@ def export_step(result: CaseResult) -> PerfettoTrace:
         track = f"stream {row.stream}" if row.kind == "kernel" else "copies"
         about = {"kernel": row.kernel, "operator": row.operator, "shapes": row.shapes, "grid": row.grid}
         about |= {"block": row.block, "class": row.kernel_class, "model_kernel": row.role, "predicted_s": predicted}
-        about |= {"layer": row.layer if row.layer >= 0 else None}
+        about |= {"repetition": row.repetition if row.repetition >= 0 else None}
         tracks[row.Index] = trace.add(gpu, track, row.name, row.start_s, row.duration_s, row.kernel_class, **about)
         if predicted == predicted:
             name = row.role or row.name

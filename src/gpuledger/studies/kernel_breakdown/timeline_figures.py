@@ -229,16 +229,22 @@ def idle_handles(idle: pd.DataFrame) -> list[Patch]:
     return [Patch(color=IDLE_COLOURS[name], label=name) for name in ACTIVITIES if name in set(idle["activity"])]
 
 
-def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
-    """Stack the kernel time of every layer by class; what is in no layer stands left and right of them."""
-    layer = rows["layer"].to_numpy()
-    inside = np.flatnonzero(layer >= 0)
+def draw_repetitions(axes: Axes, rows: pd.DataFrame, word: str) -> None:
+    """Stack the kernel time of every repetition by class; what is in none stands left and right of them.
+
+    Parameters
+    ----------
+    word : str
+        What repeats (:func:`gpuledger.studies.kernel_breakdown.timeline_tables.repeated`).
+    """
+    repetition = rows["repetition"].to_numpy()
+    inside = np.flatnonzero(repetition >= 0)
     if not len(inside):
         axes.text(0.5, 0.5, "nothing repeats", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
         return
-    last = int(layer.max())
-    place = np.where(layer >= 0, layer, np.where(np.arange(len(rows)) < inside[0], -3, last + 3))
+    last = int(repetition.max())
+    place = np.where(repetition >= 0, repetition, np.where(np.arange(len(rows)) < inside[0], -3, last + 3))
     table = rows.assign(place=place).pivot_table(
         index="place", columns="kernel_class", values="duration_s", aggfunc="sum", fill_value=0.0
     )
@@ -249,7 +255,7 @@ def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
         bottom += scale * table[name].to_numpy()
     ticks = [-3, *range(0, last + 1, max(1, (last + 1) // 6)), last + 3]
     axes.set_xticks(ticks, ["before", *map(str, ticks[1:-1]), "after"], fontsize=6.8)
-    axes.set(xlabel="layer", ylabel=f"kernel time ({unit})", xlim=(-5, last + 5), ylim=(0, 1.05 * bottom.max()))
+    axes.set(xlabel=word, ylabel=f"kernel time ({unit})", xlim=(-5, last + 5), ylim=(0, 1.05 * bottom.max()))
 
 
 def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Find one step in a recorded timeline, and the layers in the step."""
+"""Find one step in a recorded timeline, and what repeats within the step, such as layers."""
 
 import re
 from dataclasses import dataclass
@@ -216,8 +216,8 @@ def _repeated(rows: pd.DataFrame) -> np.ndarray | None:
     _, starts, length = best
     period = codes[starts[0] : starts[0] + length]
     ends = codes[: starts[0]], codes[starts[-1] + length :]
-    _, layer, layers = find_layers(period)
-    inside = layers >= 3 or layer * layers > 0.5 * length
+    _, part, parts = find_repetition(period)
+    inside = parts >= 3 or part * parts > 0.5 * length
     if all(np.setdiff1d(end, period).size for end in ends) and not inside:
         # Kernels of their own before and after, and hardly anything that repeats inside: layers of a single step.
         return None
@@ -242,7 +242,7 @@ def _cut(rows: pd.DataFrame, starts: np.ndarray, length: int) -> np.ndarray:
     return label
 
 
-def find_layers(tokens: np.ndarray) -> tuple[int, int, int]:
+def find_repetition(tokens: np.ndarray) -> tuple[int, int, int]:
     """Find the part of a sequence that repeats.
 
     Parameters

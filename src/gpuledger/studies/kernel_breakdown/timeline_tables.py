@@ -157,6 +157,11 @@ def unmatched_table(result: CaseResult) -> pd.DataFrame:
     return frame[["kernel", "count", "predicted_ms"]]
 
 
+def repeated(result: CaseResult) -> str:
+    """Return what repeats within the step, in a word: ``layer`` where a model says so, otherwise ``repetition``."""
+    return result.summary["repetitions"]["unit"]
+
+
 def describe_step(result: CaseResult) -> str:
     """Describe in Markdown what was recorded, how the step was found, and what was left out."""
     found = {
@@ -173,14 +178,13 @@ def describe_step(result: CaseResult) -> str:
         lines.append(f"All numbers are of {gpu}.")
     if dropped := int(result["dropped_kernels"]):
         lines.append(f"{dropped:,} kernels of the recording belong to no whole step and are left out.")
-    if result.summary.get("layers", {}).get("value"):
-        layer = format_time(float(result["layer_kernel_time_median"]))
+    if times := int(result.get("repetitions", 0)):
+        each = format_time(float(result["repetition_kernel_time_median"]))
         rows = one_part(result.data, "launches")
-        back = rows.loc[rows["layer"] >= 0, "operator"].str.contains("backward").any()
-        lines.append(
-            f"In it {result['kernels_per_layer']} kernels repeat {result['layers']} times: its layers"
-            f"{' in the backward pass' * bool(back)}, {layer} each (median kernel time)."
-        )
+        back = rows.loc[rows["repetition"] >= 0, "operator"].str.contains("backward").any()
+        layers = f": its layers{' in the backward pass' * bool(back)}" * (repeated(result) == "layer")
+        kernels = f"{result['kernels_per_repetition']} kernels"
+        lines.append(f"In it {kernels} repeat {times} times{layers}, {each} each (median kernel time).")
     if "recompute" in result.summary:
         lines.append(
             f"Predicted are the kernels of a training step of {result['model']} with {result['batch']} sequences of "
