@@ -52,7 +52,7 @@ def read_kineto(path: str | Path) -> Timeline:
     _launches(columns, calls)
     calls = {name: calls[name] for name in HOST_COLUMNS}
     columns = {name: values for name, values in columns.items() if name in KERNEL_COLUMNS}
-    return finish(path, "torch.profiler trace (Kineto)", columns, calls, names, rows.left_out)
+    return finish(path, "trace of torch.profiler (Kineto)", columns, calls, names, rows.left_out)
 
 
 class _EventColumns:
