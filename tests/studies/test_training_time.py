@@ -1,5 +1,8 @@
 """Training time: known answers, what a table may leave out, what a source states, and bad input in one line."""
 
+import re
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -24,8 +27,10 @@ from gpuledger.studies.training_time.figures import (
     draw_methods,
     draw_parts,
     draw_ratios,
+    draw_ratios_of_runs,
     draw_times,
     sizes_finding,
+    varied_sizes,
 )
 from gpuledger.studies.training_time.tables import error_table, of_one_length, run_table
 
@@ -229,10 +234,34 @@ def test_one_run_makes_a_figure(tmp_path):
     _, axes = plt.subplots(4)
     draw_times(axes[3], data, colours(data))
     assert axes[3].get_legend() is None and any(label.get_text() for label in axes[3].get_xticklabels())
-    draw_ratios(axes[0], data, "gpus", "GPUs")
+    draw_ratios_of_runs(axes[0], data)
     draw_parts(axes[1], chosen_runs(data))
     draw_methods(axes[2], data)
     assert len(axes[2].patches) == 3, "nothing is explained"
     plt.close("all")
-    assert "at 1,024 tokens of a sequence" in sizes_finding(data)
+    assert re.fullmatch(r"Kernels alone predict \d+ % of the .* roofline \d+ %, 40 % MFU \d+ %", sizes_finding(data))
     assert len(error_table(data)) == 6
+
+
+def test_a_size_that_all_runs_share_has_no_panel(tmp_path):
+    """A panel of it would have a single column of dots; few runs have rows, with all of their predictions."""
+    runs = reduced(tmp_path, {"gpus": 4}, {"gpus": 8}).data
+    assert varied_sizes(runs) == {"gpus": "GPUs"}
+    _, axes = plt.subplots()
+    draw_ratios_of_runs(axes, runs)
+    assert [len(marks.get_offsets()) for marks in axes.collections] == [2, 2, 2]
+    ends = sorted(place for marks in axes.collections for place, _ in marks.get_offsets())
+    assert axes.get_xlim()[0] == 0 < ends[0] <= ends[-1] < axes.get_xlim()[1]
+    plt.close("all")
+
+
+def test_axes_of_close_times_have_ticks_that_do_not_touch(tmp_path):
+    data = reduced(tmp_path).data
+    figures.use_style()
+    figure, axes = plt.subplots(figsize=(3.3, 3))
+    draw_times(axes, data.assign(kernels_s=0.95 * data["measured_s"]), colours(data))
+    figure.canvas.draw()
+    places = [text.get_window_extent() for text in axes.get_xticklabels() if text.get_text()]
+    assert len(places) >= 2
+    assert all(one.x1 < other.x0 for one, other in pairwise(sorted(places, key=lambda place: place.x0)))
+    plt.close("all")

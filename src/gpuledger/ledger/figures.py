@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import LogFormatter, LogFormatterSciNotation, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogFormatter, LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox, blended_transform_factory
 from matplotlib.typing import ColorType
 
@@ -188,9 +188,9 @@ def draw_identity(axes: Axes, ends: np.ndarray, percent: float) -> None:
     axes.plot(ends, ends, color=BLACK, linewidth=0.6)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (axes.xaxis, axes.yaxis):
-        # Of less than a decade, powers of ten would be too few.
-        spans = ends[1] / ends[0]
-        axis.set_major_locator(LogLocator(subs=range(1, 10) if spans < 4 else (1, 2, 5) if spans < 20 else (1,)))
+        # Of less than a decade, powers of ten would be too few; with less than two ticks, LogLocator sets many more.
+        few = LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,))
+        axis.set_major_locator(few if ends[1] >= 5 * ends[0] else MaxNLocator(4, steps=[1, 2, 5, 10]))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
 

@@ -14,6 +14,8 @@ from gpuledger.models.time_model.accuracy import errors_percent
 from gpuledger.studies.training_time.explanation import OTHER, RULE_PERCENT
 from gpuledger.studies.training_time.tables import of_one_length
 
+#: Up to so many runs are drawn one by one.
+FEW_RUNS = 9
 #: Band of errors (%) that panels shade.
 BAND_PERCENT = 20
 #: Parts of a step: label, columns, colour. What no part explains is vermillion: it is lost.
@@ -67,13 +69,42 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
         axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=columns, handletextpad=0.1, columnspacing=0.6)
 
 
+def draw_ratios_of_runs(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw predicted over measured time of every run in a row of its own: kernels alone, and of the baselines."""
+    axes.axvspan(100 - BAND_PERCENT, 100 + BAND_PERCENT, color=figures.PALE, linewidth=0)
+    axes.axvline(100, color=figures.BLACK, linewidth=0.6)
+    for marker, (name, shares) in zip("^so", reversed(_shares(data).items()), strict=True):
+        axes.scatter(shares, np.arange(len(data)), s=26, linewidth=0, marker=marker, color=METHODS[name][1])
+    axes.set_yticks(np.arange(len(data)), run_labels(data), fontsize=6.5)
+    longest = max(100 + BAND_PERCENT, *(share.max() for share in _shares(data).values()))
+    label = "predicted / measured time of a step (%)"
+    axes.set(xlim=(0, 1.03 * longest), ylim=(len(data) - 0.5, -0.5), xlabel=label)
+
+
+def _shares(data: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return what each prediction without a fit gives of the measured times (%), by its label."""
+    columns = {name: column for name, (column, _) in METHODS.items() if name != FITTED}
+    return {name: 100 * data[column] / data["measured_s"] for name, column in columns.items()}
+
+
+def varied_sizes(data: pd.DataFrame) -> dict[str, str]:
+    """Return the sizes of which the runs have several, for :func:`draw_ratios`, and their labels."""
+    sizes = {
+        "sequence_tokens": ("tokens of a sequence", data["sequence_tokens"]),
+        "tokens": ("tokens of a pass", data["sequence_tokens"] * data["micro_batch"]),
+        "gpus": ("GPUs", of_one_length(data)["gpus"]),
+    }
+    return {size: label for size, (label, values) in sizes.items() if values.nunique() > 1}
+
+
 def draw_ratios(axes: Axes, data: pd.DataFrame, column: str, label: str) -> None:
     """Draw predicted over measured time of every run over a size, and medians: kernels alone, and of the baselines.
 
     Parameters
     ----------
     column : str
-        The size: ``sequence_tokens``, ``tokens`` (of a pass on a GPU) or ``gpus`` (of runs of one length of sequence).
+        The size: ``sequence_tokens``, ``tokens`` (of a pass on a GPU) or ``gpus`` (of runs of one length of sequence);
+        of which the runs have several.
     """
     ratios = data[[of for name, (of, _) in METHODS.items() if name != FITTED]].div(data["measured_s"], axis=0)
     size = data["sequence_tokens"] * data["micro_batch"] if column == "tokens" else data[column]
@@ -82,11 +113,10 @@ def draw_ratios(axes: Axes, data: pd.DataFrame, column: str, label: str) -> None
     axes.axhline(1, color=figures.BLACK, linewidth=0.6)
     axes.scatter(size[shown], ratios["kernels_s"][shown], s=8, linewidth=0, alpha=0.35, color=figures.BLUE)
     sizes = sorted(size[shown].unique())
-    if len(sizes) > 1:
-        medians = ratios.loc[shown].groupby(2.0 ** np.round(np.log2(size[shown]))).median()
-        for name, (of, color) in METHODS.items():
-            if name != FITTED:
-                axes.plot(medians.index, medians[of], color=color, linewidth=1.4, label=name)
+    medians = ratios.loc[shown].groupby(2.0 ** np.round(np.log2(size[shown]))).median()
+    for name, (of, color) in METHODS.items():
+        if name != FITTED:
+            axes.plot(medians.index, medians[of], color=color, linewidth=1.4, label=name)
     axes.set(xscale="log", yscale="log", xlabel=label)
     # The same in all panels.
     axes.set_ylim(min(0.3, 0.9 * ratios.min(axis=None)), max(1.6, 1.1 * ratios["kernels_s"].max()))
@@ -103,7 +133,14 @@ def _power_of_two(value: float, _: int) -> str:
 
 
 def sizes_finding(data: pd.DataFrame) -> str:
-    """Say how the ratio of predicted to measured time changes from the shortest to the longest sequences."""
+    """Say what share of the measured time is predicted: of few runs, else of the shortest and the longest sequences."""
+    if len(data) <= FEW_RUNS:
+        ends = [dict.fromkeys((f"{share.min():.0f}", f"{share.max():.0f}")) for share in _shares(data).values()]
+        alone, roofline, rule = (f"{' to '.join(found)} %" for found in ends)
+        return (
+            f"Kernels alone predict {alone} of the measured time of a step, "
+            f"a roofline {roofline}, {RULE_PERCENT} % MFU {rule}"
+        )
     ratio = (data["kernels_s"] / data["measured_s"]).groupby(data["sequence_tokens"]).median()
     ends = [
         f"{100 * ratio.iloc[at]:.0f} % at {ratio.index[at]:,} tokens" for at in ((0, -1) if len(ratio) > 1 else (0,))
@@ -112,14 +149,14 @@ def sizes_finding(data: pd.DataFrame) -> str:
 
 
 def chosen_runs(data: pd.DataFrame) -> pd.DataFrame:
-    """Return up to nine runs that differ in their parts: of every model the shortest, of some the longest sequence."""
+    """Return a few runs that differ in their parts: of every model the shortest, of some the longest sequence."""
     plain = data[data["precision"] == "bf16"].sort_values(["sequence_tokens", "gpus"], kind="stable")
     plain = plain if len(plain) else data
     ends = [plain.groupby("model", sort=False).head(1), plain.groupby("model", sort=False).tail(1)]
     several = plain[plain["gpus"] == plain["gpus"].max()].head(2)
     found = pd.concat([*ends, several])
     found = found[~found.index.duplicated()]
-    places = np.unique(np.linspace(0, len(found) - 1, min(9, len(found))).round().astype(int))
+    places = np.unique(np.linspace(0, len(found) - 1, min(FEW_RUNS, len(found))).round().astype(int))
     order = found.assign(share=found["attention_s"] / found["measured_s"]).sort_values("share", kind="stable")
     return order.iloc[places].drop(columns="share")
 
@@ -134,16 +171,17 @@ def draw_parts(axes: Axes, data: pd.DataFrame) -> None:
         left = left + share.to_numpy()
     hatched = {"facecolor": "none", "edgecolor": figures.VERMILLION, "hatch": "////", "linewidth": 0.6}
     axes.barh(y, np.maximum(100 - left, 0), 0.66, left=left, label="not predicted", **hatched)
+    axes.set_yticks(y, run_labels(data), fontsize=6.5)
+    axes.set(xlim=(0, max(100.0, left.max())), ylim=(len(data) - 0.5, -0.5), xlabel="share of the measured step (%)")
+
+
+def run_labels(data: pd.DataFrame) -> list[str]:
+    """Name every run; of those that differ in nothing else, say which recomputes layers, and in which format."""
     runs = data.to_dict("records")
     names = [run_label(run) for run in runs]
-    # Of runs that differ in nothing else, the label says which computes its layers again, and in which format.
-    several = len({run["gathered"] for run in runs}) > 1
+    several = data["gathered"].nunique() > 1
     more = [["recomputed"] * run["recompute"] + [f"parameters in {run['gathered']}"] * several for run in runs]
-    labels = [
-        ",\n".join([name, *own]) if names.count(name) > 1 else name for name, own in zip(names, more, strict=True)
-    ]
-    axes.set_yticks(y, labels, fontsize=6.5)
-    axes.set(xlim=(0, max(100.0, left.max())), ylim=(len(data) - 0.5, -0.5), xlabel="share of the measured step (%)")
+    return [",\n".join([name, *own]) if names.count(name) > 1 else name for name, own in zip(names, more, strict=True)]
 
 
 def run_label(run: Mapping) -> str:
@@ -151,9 +189,8 @@ def run_label(run: Mapping) -> str:
     narrow = " fp8" if run["precision"] == "fp8" else ""
     length = run["sequence_tokens"]
     tokens = f"{length // 1024}k" if length % 1024 == 0 else f"{length}"
-    return figures.plain(
-        f"{run['model']}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPU{'s' * (run['gpus'] > 1)}"
-    )
+    name = run["model"] if _short(run["model"]) == run["model"] else f"MPT-{_short(run['model'])}"
+    return figures.plain(f"{name}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPU{'s' * (run['gpus'] > 1)}")
 
 
 def draw_methods(axes: Axes, data: pd.DataFrame) -> None:

@@ -54,7 +54,17 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Return every run with its step, predicted and measured, and what it needs of the GPU's memory."""
-    names = ["model", "precision", "gpus", "sequence_tokens", "micro_batch", "accumulation", "recompute"]
-    times = ["measured_s", "kernels_s", "gemm_s", "attention_s", "exposed_s", "explained_s"]
-    return data[[*names, *times, "mfu_percent", "memory_bytes", "fits"]]
+    """Return every run with its step, predicted and measured, and what it needs of the GPU's memory, for people."""
+    names = {
+        **{"model": "model", "precision": "precision", "gpus": "GPUs", "sequence_tokens": "tokens of a sequence"},
+        **{"micro_batch": "sequences of a pass", "accumulation": "passes", "recompute": "recomputed"},
+        **{"measured_s": "measured (s)", "kernels_s": "kernels alone (s)", "explained_s": "explained (s)"},
+        **{"mfu_percent": "MFU (%)", "memory_gb": "memory (GB)", "fits": "fits"},
+    }
+    return data.assign(memory_gb=data["memory_bytes"] / 1e9)[list(names)].rename(columns=names)
+
+
+def in_words(by: str) -> str:
+    """Return in words by what :func:`error_table` groups runs."""
+    words = {"sequence_tokens": "tokens of a sequence", "recompute": "recomputed"}
+    return words.get(by, by.replace("gpus, ", "GPUs, at "))
