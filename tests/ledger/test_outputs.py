@@ -225,10 +225,18 @@ def test_leader_lines_do_not_cross(seed):
     points = 0.5 + 0.13 * np.random.default_rng(seed).standard_normal((7, 2))
     axes.scatter(*points.T, s=200)
     place_labels(axes, points, [f"a kernel of a longer name, {place}" for place in range(7)], np.full(7, 7.0))
-    lines = [np.array([note.xy, note.get_position()]) for note in axes.texts if note.arrow_patch is not None]
+    lines = []
+    for note in axes.texts:
+        if note.arrow_patch is not None:
+            box = note.get_window_extent()
+            end = box.p0 + np.array(note.arrowprops["relpos"]) * box.size
+            lines.append(np.array([note.xy, axes.transData.inverted().transform(end)]))
     assert lines
     for (a, b), (c, d) in combinations(lines, 2):
-        at = np.linalg.solve(np.column_stack([b - a, c - d]), c - a)
+        directions = np.column_stack([b - a, c - d])
+        if abs(np.linalg.det(directions)) < 1e-9:  # parallel
+            continue
+        at = np.linalg.solve(directions, c - a)
         assert not ((at > 0) & (at < 1)).all()
 
 
@@ -246,6 +254,23 @@ def test_labels_cover_no_mark_and_optional_ones_only_where_there_is_room():
         for (x, y), radius in zip(axes.transData.transform(points), scale * radii, strict=True):
             near = np.clip([x, y], (box.x0, box.y0), (box.x1, box.y1))
             assert np.hypot(*(near - (x, y))) > radius
+
+
+def test_a_label_stays_at_its_point_though_it_covers_a_line_and_counts_what_it_does_not_name():
+    """In a corner, with lines on all sides: far away, where there is nothing, nobody would know whose it is."""
+    axes = plt.figure(figsize=(6, 4)).subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    points = np.array([[0.9, 0.8]] * 4)
+    axes.scatter(*points.T, s=100)
+    for height in (0.55, 0.7, 0.9, 0.98):
+        axes.plot([0, 1], [height - 0.2, height])
+    labels = [f"a kernel with a long name, {number}" for number in range(4)]
+    place_labels(axes, points, labels, np.full(4, 5.0), most=3)
+    (note,) = axes.texts
+    assert note.get_text() == "\n".join([*labels[:2], "and 2 more"])
+    assert note.arrow_patch is None, "beside its point"
+    box, frame = note.get_window_extent(), axes.get_window_extent()
+    assert frame.x0 < box.x0 < box.x1 < frame.x1
 
 
 def test_panels_of_a_column_are_below_one_another(tmp_path, monkeypatch):

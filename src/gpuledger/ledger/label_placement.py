@@ -21,8 +21,11 @@ _LINE = 7
 _DIRECTIONS = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]
 _DIRECTIONS += [(1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4), (0.4, 1), (0.4, -1), (-0.4, 1), (-0.4, -1)]
 _DIRECTIONS += [(0.15, 1), (0.15, -1), (-0.15, 1), (-0.15, -1)]
-_SIDES = {-1: "right", 0: "center", 1: "left"}
-_HEIGHTS = {-1: "top", 0: "center", 1: "bottom"}
+#: Also which share of a label is left of the leader's end: above and below its point, a label may slide.
+_PLACES = [(across, up, (1 - np.sign(across)) / 2) for across, up in _DIRECTIONS]
+_PLACES += [(0, up, share) for share in (0.25, 0.75) for up in (1, -1)]
+#: What a label costs for each point of a line that it covers: less than to be far away for one that crosses it.
+_LINES = 6
 #: A label that covers something costs this much, and so many places are tried for it while another makes room.
 _BAD, _TRIED = 100, 20
 #: Optional labels are not farther away than this (printer's points), and cover nothing.
@@ -53,6 +56,7 @@ def place_labels(
     joint: str = "\n",
     near: float = _NEAR,
     needed: int | None = None,
+    most: int | None = None,
 ) -> None:
     """Write a label beside each point; points that nearly coincide share one label.
 
@@ -72,6 +76,8 @@ def place_labels(
     needed : int, optional
         How many of the labels must be there (default: all). The others are written where there is room beside their
         points, and share no label.
+    most : int, optional
+        How many parts a shared label has at most; the last one counts the points that it does not name.
     """
     renderer = axes.figure.canvas.get_renderer()
     scale = axes.figure.dpi / 72
@@ -87,7 +93,10 @@ def place_labels(
     needed = len(labels) if needed is None else needed
 
     def choices(members: list[int]) -> list[_Place]:
-        text = joint.join(labels[member] for member in members)
+        shown = members if most is None or len(members) <= most else members[: most - 1]
+        text = joint.join(labels[member] for member in shown)
+        if hidden := len(members) - len(shown):
+            text += f"{joint}and {hidden} more"
         probe = axes.text(0, 0, text, fontsize=_SIZE, transform=None)
         extent = probe.get_window_extent(renderer)
         probe.remove()
@@ -128,7 +137,7 @@ class _Drawn:
             20 * outside
             + 1e5 * (outside > 0)
             + sum(_overlap(box, other) for other in self.boxes)
-            + 60 * points
+            + _LINES * points
             + covered
         )
 
@@ -142,7 +151,7 @@ class _Place:
     end: np.ndarray  # of the leader, at the label
     leader: np.ndarray  # points along it, of shape (points, 2); none if the label is near
     box: tuple[float, float, float, float]
-    side: tuple[float, float]  # signs of the direction from the point
+    side: tuple[float, float]  # shares of width and height at which the leader ends
     distance: float  # printer's points
     far: float  # cost of distance and direction
     covers: float  # cost of what the label and its leader cover
@@ -168,10 +177,10 @@ def _choices(
     foreign = drawn.marks[np.hypot(*(drawn.marks[:, :2] - centre).T) > radius * scale]
     found = []
     for distance in _DISTANCES:
-        for rank, (across, up) in enumerate(_DIRECTIONS):
+        for rank, (across, up, share) in enumerate(_PLACES):
             away = (radius / np.hypot(across, up) + distance) * scale
             end = centre + away * np.array([across, up])
-            left = end[0] - size[0] * (1 - np.sign(across)) / 2
+            left = end[0] - size[0] * share
             low = end[1] - size[1] * (1 - np.sign(up)) / 2
             box = (left, low, left + size[0], low + size[1])
             # Within its own mark, the leader is over whatever that covers. Other texts between a mark and its label
@@ -183,8 +192,9 @@ def _choices(
                 covers += 600 * int((gaps < foreign[:, 2]).sum())
             else:
                 leader = leader[:0]
-            side = (float(np.sign(across)), float(np.sign(up)))
-            found.append(_Place(text, centre, end, leader, box, side, distance, 0.9 * distance + 0.2 * rank, covers))
+            side = (share, float(1 - np.sign(up)) / 2)
+            far = 0.9 * distance + 0.02 * distance**2 + 0.2 * rank
+            found.append(_Place(text, centre, end, leader, box, side, distance, far, covers))
     return sorted(found, key=lambda place: place.alone)
 
 
@@ -224,17 +234,16 @@ def _cost(place: _Place, others: Iterable[_Place]) -> float:
 
 
 def _write(axes: Axes, place: _Place) -> None:
-    across, up = place.side
-    # The leader starts at the side of the label that faces the point.
-    side = ((1 - across) / 2, (1 - up) / 2)
-    arrow = {"arrowstyle": "-", "color": "#777777", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0, "relpos": side}
+    arrow = {"arrowstyle": "-", "color": "#777777", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0, "relpos": place.side}
+    across = place.side[0]
     note = axes.annotate(
         place.text,
         axes.transData.inverted().transform(place.centre),
-        axes.transData.inverted().transform(place.end),
+        axes.transData.inverted().transform(place.box[:2]),
         fontsize=_SIZE,
-        ha=_SIDES[across],
-        va=_HEIGHTS[up],
+        ha="left",
+        va="bottom",
+        multialignment="left" if across < 0.5 else "right" if across > 0.5 else "center",
         zorder=8,
         linespacing=1.05,
         arrowprops=arrow if len(place.leader) else None,

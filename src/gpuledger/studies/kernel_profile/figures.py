@@ -134,7 +134,7 @@ def label_points(axes: Axes, points: pd.DataFrame) -> None:
     texts = [f"{plain(name)} {_percent(share)} %" for name, share in zip(names, points["share_percent"], strict=True)]
     if texts:
         places, radii = np.column_stack([x, points["flop_per_s"]]).astype(float), np.sqrt(points["area"].to_numpy()) / 2
-        place_labels(axes, places, texts, radii, near=_SAME, needed=needed)
+        place_labels(axes, places, texts, radii, near=_SAME, needed=needed, most=3)
 
 
 def time_headline(table: pd.DataFrame, finding: str) -> str:
@@ -291,14 +291,13 @@ def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = N
         for place, share, old in zip(places, shares, was, strict=True):
             words = f"{share:.0f} %" if np.isnan(old) else f"{share:.0f} % (was {old:.0f} %)"
             if not np.isnan(share):
-                style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
+                style = {"textcoords": "offset points", "va": "center", "fontsize": 7, "zorder": 4}
                 end = np.nanmax([share, old])
-                if end > most:
-                    style |= {"ha": "right", "color": figures.ink_on(COLOURS[name]), "zorder": 4}
-                    axes.annotate(words, (most, place), (-3, 0), **style)
-                    continue
-                # Not across the line at 100 %.
-                axes.annotate(words, (end if end < 80 else max(end, 100), place), (3, 0), **style)
+                if end >= 80 and share >= 50:  # in the bar: not across the line at 100 %
+                    style |= {"ha": "right", "color": figures.ink_on(COLOURS[name])}
+                    axes.annotate(words, (min(share, most), place), (-3, 0), **style)
+                else:
+                    axes.annotate(words, (end if end < 80 else min(max(end, 100), most), place), (3, 0), **style)
     if len(earlier):
         axes.plot([], [], "s", markerfacecolor="none", color=BLACK, label=BASELINE)
     axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
