@@ -229,7 +229,21 @@ def test_runs_alike_in_model_gpus_and_batch_are_told_apart_by_what_else_they_dif
     draw_runs(axes, data, {"a": "blue"})
     plt.close(figure)
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == [f"2 GPUs, batch 1, {words}" for words in ("TP2, 128 in", "TP1 PP2, 128 in", "TP2, 4,096 in")]
+    assert labels == ["TP2, batch 1, 128 in", "TP1 PP2, batch 1, 128 in", "TP2, batch 1, 4,096 in"]
+    assert axes.texts[0].get_text() == "a, 2 GPUs, fp8, 128 out"
+
+
+def test_what_the_runs_of_a_model_share_is_said_once():
+    """Lengths within a tenth are the same; TP8 on eight GPUs says nothing new."""
+    data = pd.DataFrame({"model": ["me/a", "me/a", "me/b"], "gpus": 8, "requests": [4, 8, 4], "precision": "fp8"})
+    data = data.assign(parallelism=["TP8", "TP8", "DP8"], input_tokens=[927, 921, 64], output_tokens=128)
+    figure, axes = plt.subplots()
+    draw_runs(axes, data.assign(kernels_s=1.0, measured_s=1.1), {"a": "blue", "b": "red"})
+    plt.close(figure)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["batch 4", "batch 8", "batch 4"]
+    assert axes.get_yticks().tolist() == [1, 2, 4]
+    above = [text.get_text() for text in axes.texts if "," in text.get_text()]
+    assert above == ["a, 8 GPUs, fp8, 920 in, 128 out", "b, 8 GPUs, fp8, DP8, 64 in, 128 out"]
 
 
 def test_the_numbers_at_bars_stay_within_the_panel():

@@ -31,8 +31,8 @@ COLOURS = {
 FEW_RUNS = 24
 #: Band of errors (%) that the panels shade.
 BAND_PERCENT = 20
-#: With so many classes of runs, their panel leaves room for one below the times.
-MANY_CLASSES = 20
+#: With so many rows of runs or their classes, the panel leaves room for one below the times.
+MANY_ROWS = 20
 
 
 def colours(data: pd.DataFrame) -> dict[str, str]:
@@ -83,7 +83,8 @@ def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) ->
     axes.axhline(1, color=figures.BLACK, linewidth=0.6)
     ratio, apart = data["kernels_s"] / data["measured_s"], data["mode"] == APART
     color = data["model"].map(short_name).map(of_model)
-    dots, diamonds = {"s": 5, "linewidth": 0, "alpha": 0.75}, {"s": 11, "marker": "D", "linewidth": 0.5, "zorder": 3}
+    size = 5 if len(data) > FEW_RUNS else 16
+    dots, diamonds = {"s": size, "linewidth": 0, "alpha": 0.75}, {"s": 11, "marker": "D", "linewidth": 0.5, "zorder": 3}
     axes.scatter(data["requests"][~apart], ratio[~apart], color=list(color[~apart]), rasterized=True, **dots)
     diamonds["edgecolor"] = figures.BLACK
     axes.scatter(data["requests"][apart], ratio[apart], color=list(color[apart]), **diamonds)
@@ -96,34 +97,62 @@ def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) ->
 
 
 def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
-    """Draw the error of every run from kernels alone, by model, GPUs and batch, for cases of few runs."""
+    """Draw the error of every run from kernels alone, for cases of few runs, below what a model's runs share."""
     data = data.sort_values(["model", "gpus", "requests", "input_tokens", "output_tokens"], kind="stable")
-    errors = errors_percent(data["kernels_s"], data["measured_s"])
     axes.axvspan(-BAND_PERCENT, BAND_PERCENT, color=figures.PALE, linewidth=0)
     axes.axvline(0, color=figures.BLACK, linewidth=0.6, zorder=3)
-    axes.barh(range(len(data)), errors, 0.6, color=[of_model[short_name(name)] for name in data["model"]], zorder=2)
-    for at, error in enumerate(errors):
-        style = {"textcoords": "offset points", "va": "center", "fontsize": 6.5, "ha": "left" if error > 0 else "right"}
-        axes.annotate(f"{error:+.1f}".replace("-", "−"), (error, at), (3 if error > 0 else -3, 0), **style)
-    names = [
-        f"{gpus} GPU{'s' * (gpus > 1)}, batch {batch:,}"
-        for gpus, batch in zip(data["gpus"], data["requests"], strict=True)
-    ]
-    if data.duplicated(["model", "gpus", "requests"]).any() and not figures.for_columns:
-        # What else the runs differ in.
-        others = {"precision": "{}", "parallelism": "{}", "input_tokens": "{:,} in", "output_tokens": "{:,} out"}
-        for column in (column for column in others if data[column].nunique() > 1):
-            words = data[column].map(others[column].format)
-            names = [f"{name}, {word}" for name, word in zip(names, words, strict=True)]
-    if data["model"].nunique() > 1:
-        # Each model is named where its runs begin.
-        models = data["model"].map(short_name).where(data["model"] != data["model"].shift(), "")
-        names = [f"{model}  {name}".strip() for model, name in zip(models, names, strict=True)]
-    axes.set_yticks(range(len(data)), names, fontsize=6.5)
-    low, high, least = min(errors.min(), 0), max(errors.max(), 0), 1.5 * BAND_PERCENT
+    names: dict[int, str] = {}
+    last = -1
+    for model, part in data.groupby("model", sort=False):
+        shared, own = _name_runs(part)
+        words = ", ".join([short_name(model), *shared])
+        axes.text(0.01, last + 1, words, fontsize=6.5, va="center", transform=axes.get_yaxis_transform(), zorder=4)
+        errors = errors_percent(part["kernels_s"], part["measured_s"])
+        for row, (name, error) in enumerate(zip(own, errors, strict=True), last + 2):
+            names[row] = name
+            axes.barh(row, error, 0.6, color=of_model[short_name(model)], zorder=2)
+            place = (3, "left") if error > 0 else (-3, "right")
+            style = {"textcoords": "offset points", "va": "center", "fontsize": 6.5, "ha": place[1]}
+            axes.annotate(f"{error:+.1f}".replace("-", "−"), (error, row), (place[0], 0), **style)
+        last += 1 + len(part)
+    axes.set_yticks(list(names), list(names.values()), fontsize=6.5)
+    axes.tick_params(axis="y", length=0)
+    errors, least = errors_percent(data["kernels_s"], data["measured_s"]), 1.5 * BAND_PERCENT
+    low, high = min(errors.min(), 0), max(errors.max(), 0)
     room = 0.45 * (high - low)  # for the numbers
     ends = (min(low - room, -least), max(high + room, least))
-    axes.set(ylim=(len(data) - 0.3, -0.7), xlim=ends, xlabel="error of the prediction (%)")
+    axes.set(ylim=(last + 0.7, -0.7), xlim=ends, xlabel="error of the prediction (%)")
+
+
+#: What is said of a run, in order, by column.
+_SAID = {
+    "gpus": lambda count: f"{count} GPU{'s' if count > 1 else ''}",
+    "precision": str,
+    "parallelism": str,
+    "requests": "batch {:,}".format,
+    "input_tokens": "{:,} in".format,
+    "output_tokens": "{:,} out".format,
+}
+
+
+def _name_runs(part: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return in words what a model's runs share, lengths within 10 %, and of each run its batch and what differs."""
+    shared: list[str] = []
+    rows: list[list[str]] = [[] for _ in range(len(part))]
+    for column, say in _SAID.items():
+        if column not in part or (figures.for_columns and column not in ("gpus", "requests")):
+            continue
+        values = part[column]
+        if column == "parallelism" and (values == "TP" + part["gpus"].astype(str)).all():
+            continue  # follows from the number of GPUs
+        if column != "requests" and values.nunique() == 1:
+            shared.append(say(values.iloc[0]))
+        elif column.endswith("tokens") and values.max() <= 1.1 * values.min():
+            shared.append(say(int(float(f"{values.median():.2g}"))))
+        else:
+            for row, value in zip(rows, values, strict=True):
+                row.append(say(value))
+    return shared, [", ".join(row) for row in rows]
 
 
 def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
