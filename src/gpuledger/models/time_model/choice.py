@@ -8,11 +8,12 @@ from math import nan
 
 import numpy as np
 
+from gpuledger.models.time_model import cuda_cores
 from gpuledger.models.time_model.constants import PYTORCH, RELATED, TABLE, Entry, read_table, transferred
+from gpuledger.models.time_model.cuda_cores import on_cuda_cores
 from gpuledger.models.time_model.dispatch import ANY, rule_of
 from gpuledger.models.time_model.donors import alike, distance, nearest_gpu
 from gpuledger.models.time_model.fit import HOST_BOUND_S
-from gpuledger.models.time_model.tiles import stacked
 from gpuledger.readers.gpus import Gpu, find_gpu
 
 #: Formats of weights and operands of a mixture of experts, and the data types of fused kernels that compute it: of each
@@ -43,15 +44,6 @@ _SLOW_EXPERTS = ("deepgemm", "vllm_modeloptfp8moe_flashinfer_cutlass_flashinfere
 #: Engines that choose experts' kernels by the model, so that their tables say which run. TensorRT-LLM leaves that to
 #: its user: Kimi-K2.5 is served faster than with the only kernel that its tables have for it.
 DISPATCHING = ("vllm", "sglang")
-
-
-#: What GEMMs on CUDA cores reach of the data sheet's fp32 peak: on SMs of 64 lanes, which issue a multiplication in
-#: every other cycle and all else between; of 128 lanes, which need one in every cycle, so that each load and address
-#: costs one; and of 128 lanes of which half compute addresses, too (GPUs without HBM). Each was fitted to one GPU's
-#: products of 10 GFLOP and more (traces/published-gemms).
-_FEW_LANES = 64
-_FP32_SHARES = {"few lanes": 0.92, "HBM": 0.77, "other": 0.655}
-FP32_FITTED_TO = ("v100-sxm2", "h100-sxm", "rtx-4090")
 
 
 def candidates(
@@ -87,14 +79,9 @@ def candidates(
         stands in for another precision or GPU is not known.
     """
     found = _known(kind, gpu, precisions, engine, latent, shape)
-    return [_on_cuda_cores(entry, gpu) for entry in found] if (kind, precisions[0]) == ("gemm", "fp32") else found
-
-
-def _on_cuda_cores(entry: Entry, gpu: Gpu) -> Entry:
-    share = _FP32_SHARES["few lanes" if 0 < gpu.lanes_per_sm <= _FEW_LANES else "HBM" if stacked(gpu) else "other"]
-    # What a board's power allows is in the share of its matrix units.
-    share = min(share, entry.constants.tensor_share)
-    return entry._replace(constants=replace(entry.constants, tensor_share=share, throttled=0.0))
+    if (kind, precisions[0]) == ("gemm", cuda_cores.PRECISION):
+        return [entry._replace(constants=on_cuda_cores(entry.constants, gpu)) for entry in found]
+    return found
 
 
 def _known(

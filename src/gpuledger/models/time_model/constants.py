@@ -14,8 +14,10 @@ import pandas as pd
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger.provenance import describe_file
+from gpuledger.models.time_model import cuda_cores
 from gpuledger.models.time_model.backward_law import BackwardConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants
+from gpuledger.models.time_model.cuda_cores import on_cuda_cores
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.donors import alike, foreign, nearest_gpu, sm_rate
 from gpuledger.models.time_model.encoder_law import EncoderConstants
@@ -118,7 +120,8 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
     Parameters
     ----------
     precision : str
-        ``bf16``, ``fp8``, ``fp8_block``, ...; without a fit of its own, that of a related precision (`RELATED`).
+        ``bf16``, ``fp8``, ``fp8_block``, ...; without a fit of its own, that of a related precision (`RELATED`), in
+        ``fp32`` with the share of the peak that CUDA cores reach.
     path : path
         The table of fitted constants.
 
@@ -127,6 +130,11 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
     Constants
         Its `source` says which.
     """
+    found = _nearest_constants(gpu, precision, path)
+    return on_cuda_cores(found, gpu) if precision == cuda_cores.PRECISION else found
+
+
+def _nearest_constants(gpu: Gpu, precision: str, path: str | Path) -> Constants:
     fitted = read_constants(path)
     for wanted in (precision, *RELATED.get(precision, ("bf16",))):
         if (gpu.name, wanted) in fitted:

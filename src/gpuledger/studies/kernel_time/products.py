@@ -8,7 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.choice import FP32_FITTED_TO
+from gpuledger.models.time_model import cuda_cores
 from gpuledger.models.time_model.gemm import OPERAND_BYTES
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
@@ -90,7 +90,7 @@ def _predicted(gpu: Gpu, precision: str, rows: pd.DataFrame) -> pd.DataFrame:
     rows["constants_of"] = rows["stands_in"].where(~same_units, "")
     known = [rows["constants_of"] == "", rows["constants_of"].str.startswith("the same GPU")]
     rows["constants"] = np.select(known, [OWN, OTHER_FORMAT], OTHER_GPU)
-    if precision == "fp32" and gpu.name in FP32_FITTED_TO:
+    if precision == cuda_cores.PRECISION and gpu.name in cuda_cores.FITTED_TO:
         rows["constants"] = FITTED
     return rows.rename(columns={"time_s": "predicted_s"}).drop(columns="stands_in")
 
