@@ -100,6 +100,21 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     assert warm["predicted_there_s"][0] == found["time_s"][0] > warm["time_s"][0] and "corrected_s" not in warm
 
 
+def test_without_a_gpu_only_the_tables_of_what_is_shown_are_read(tmp_path):
+    """Reading a table and predicting all of its shapes takes most of the time."""
+    table = pd.DataFrame({"gemm_dtype": "bfloat16", "m": [64], "n": 4096, "k": 4096, "latency": 0.02})
+    asked = ("gemm", 64, 4096, 4096, "--tables", tmp_path)
+    every = rows(*asked, "--gpu", "h100-sxm")
+    first, last = (every["engine"].iloc[at] for at in (0, -1))
+    assert first != last
+    measured(tmp_path, "gemm", "h100-sxm", first, table)
+    measured(tmp_path, "gemm", "h100-sxm", last, table.drop(columns="latency"))
+    each = rows(*asked).set_index("gpu")
+    assert each.loc["h100-sxm", "engine"] == first and each.loc["h100-sxm", "measured_s"] == pytest.approx(20e-6)
+    with pytest.raises(InputError, match="latency"):
+        run(*asked, "--gpu", "h100-sxm")
+
+
 def test_formats_are_called_as_they_are_asked_for_and_one_kernel_a_gpu_is_said(empty):
     text = run("gemm", 64, 4096, 4096, "--precision", "nvfp4", "--tables", empty)
     assert text.startswith("nvfp4, m 64, ") and "predicted, of the fastest kernel on each GPU;" in text

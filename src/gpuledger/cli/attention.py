@@ -67,8 +67,8 @@ def attention(
     # A window that holds all tokens is none.
     shapes["window"] = shapes["window"].where(shapes["window"] < shapes["tokens"] + shapes["context"], 0)
 
-    def predict(gpu, tables: Path | None):
-        return single_attention(gpu, shapes, formats, engine or "", tables, backward)
+    def predict(gpu, tables: Path | None, fastest: bool):
+        return single_attention(gpu, shapes, formats, engine or "", tables, backward, fastest)
 
     kind = "backward" if backward else "decode" if decoding else "prefill"
     measured = measured_gpus(kind, formats, engine or "")

@@ -50,8 +50,8 @@ def gemm(
     shapes = shapes_of(m=m, n=n, k=k)
     name = PRECISIONS[precision]
 
-    def predict(gpu, tables: Path | None):
-        table = single_gemms(gpu, shapes, name, engine or "", same_operands, tables)
+    def predict(gpu, tables: Path | None, fastest: bool):
+        table = single_gemms(gpu, shapes, name, engine or "", same_operands, tables, fastest=fastest)
         return _with_sustained(table, gpu, name, same_operands).assign(precision=precision)
 
     report(shapes, predict, measured_gpus("gemm", name, engine or ""), gpu_ids, **options)

@@ -48,7 +48,7 @@ def kernel_options(command: Callable) -> Callable:
 
 def report(
     shapes: pd.DataFrame,
-    predict: Callable[[Gpu, Path | None], pd.DataFrame],
+    predict: Callable[[Gpu, Path | None, bool], pd.DataFrame],
     measured_gpus: Sequence[Gpu],
     gpu_ids: tuple[str, ...],
     gpu_file: Path | None,
@@ -63,7 +63,7 @@ def report(
     shapes : DataFrame
         A column for each size.
     predict : function
-        From a GPU and the folder of measured tables to the columns of
+        From a GPU, the folder of measured tables and whether only the fastest kernels are asked for to the columns of
         :func:`gpuledger.studies.kernel_time.single_kernels.single_gemms`.
     """
     import pandas as pd
@@ -78,13 +78,11 @@ def report(
         raise InputError("command line", "--measured", f"it is one time for {len(shapes):,} shapes", "give one shape")
     found = files.ROOT / TABLES
     tables = tables or (found if found.is_dir() else None)
-    table = pd.concat([predict(gpu, tables) for gpu in asked], ignore_index=True)
+    table = pd.concat([predict(gpu, tables, not gpus) for gpu in asked], ignore_index=True)
     sizes, by_gpu = list(shapes), table["gpu"].map({gpu.name: place for place, gpu in enumerate(asked)})
     # Kernels whose error is known come first.
     order = table.assign(place=by_gpu, unknown=table["error_percent"].isna())
     table = table.loc[order.sort_values([*sizes, "place", "unknown", "time_s"], kind="stable").index]
-    if not gpus:
-        table = table.groupby([*sizes, "gpu"], sort=False).head(1)
     if own_s:
         table = table.assign(yours_per_predicted=own_s / table["time_s"])
     if as_json:

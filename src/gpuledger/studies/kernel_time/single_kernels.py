@@ -47,6 +47,7 @@ def single_gemms(
     repeated: bool = False,
     tables: Path | None = None,
     alone: bool = False,
+    fastest: bool = False,
 ) -> pd.DataFrame:
     """Predict GEMMs by every kernel that was measured on a GPU, else by those of the nearest measured one.
 
@@ -65,6 +66,8 @@ def single_gemms(
         Folder with AIConfigurator's tables, for the nearest measured shapes.
     alone : bool
         Without the conversion of activations that a benchmark of fewer bits includes, as a model's GEMMs are predicted.
+    fastest : bool
+        Only the fastest kernel of each shape, those whose error is known before others.
 
     Returns
     -------
@@ -98,7 +101,7 @@ def single_gemms(
         found |= {name: frame[name].to_numpy() for name in ("flop", "bytes", "roofline_s")}
         return found | {name: plan[name].to_numpy() for name in _PLAN}
 
-    return _predicted(gpu, precision, entries, shapes, law, (tables, read_gemms), repeated)
+    return _predicted(gpu, precision, entries, shapes, law, (tables, read_gemms), repeated, fastest)
 
 
 def single_attention(
@@ -108,6 +111,7 @@ def single_attention(
     engine: str = "",
     tables: Path | None = None,
     backward: bool = False,
+    fastest: bool = False,
 ) -> pd.DataFrame:
     """Predict attention by every kernel that was measured on a GPU, else by those of the nearest measured one.
 
@@ -121,6 +125,8 @@ def single_attention(
         Of the values and of the cache: ``bf16/bf16``, ``bf16/fp8`` or ``fp8/fp8``.
     backward : bool
         Whether to predict the gradients of whole sequences instead.
+    fastest : bool
+        As of :func:`single_gemms`.
 
     Returns
     -------
@@ -145,7 +151,7 @@ def single_attention(
         return {"time_s": time_s, "flop": flop, "bytes": moved, "roofline_s": roofline_s, "bound": found["bound"]}
 
     entries = _entries(operator, gpu, (precision,), engine, (float(shapes["head_dim"].iloc[0]),))
-    return _predicted(gpu, precision, entries, shapes, law, (tables, read_attention))
+    return _predicted(gpu, precision, entries, shapes, law, (tables, read_attention), fastest=fastest)
 
 
 def _require_units(gpu: Gpu, precision: str) -> None:
@@ -196,6 +202,7 @@ def _predicted(
     law: Callable[[Entry, pd.DataFrame, bool], dict[str, np.ndarray]],
     source: tuple[Path | None, Callable],
     repeated: bool = False,
+    fastest: bool = False,
 ) -> pd.DataFrame:
     """Return what a law says of every shape and entry, and of the shapes nearest to them in its measured table."""
     found = []
@@ -205,17 +212,30 @@ def _predicted(
         rows = rows.assign(**law(entry, shapes, repeated), error_percent=entry.error_percent)
         rows["constants"] = entry.constants.source
         rows["stands_in"] = _stands_in(entry, gpu, precision) if np.isnan(entry.error_percent) else ""
+        found.append(rows)
+    if fastest:
+        found = _fastest(found)
+    for at, (entry, rows) in enumerate(zip(entries, found, strict=True)):
         # A source ends with the table that the constants were fitted to.
         path = folder / entry.constants.source.rpartition(": ")[2] if folder else None
         own = path and path.is_file() and (entry.gpu, entry.precision) == (gpu.name, precision)
-        if own and len(table := _rows_of(_table(read, path), entry)):
-            rows = rows.assign(**_beside(table, shapes, lambda at, entry=entry: law(entry, at, False)["time_s"]))
+        if len(rows) and own and len(table := _rows_of(_table(read, path), entry)):
+            near = rows[list(shapes)]
+            rows = rows.assign(**_beside(table, near, lambda at, entry=entry: law(entry, at, False)["time_s"]))
             if repeated:
                 rows = rows.drop(columns=["corrected_s", "corrected_error_percent"])
             else:
                 rows["corrected_s"] *= rows["time_s"]
-        found.append(rows)
-    return pd.concat(found, ignore_index=True)
+            found[at] = rows
+    return pd.concat([rows for rows in found if len(rows)], ignore_index=True)
+
+
+def _fastest(found: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Keep of each shape the kernel that takes the least time, those whose error is known before others."""
+    unknown = np.array([rows["error_percent"].isna() for rows in found])
+    times = np.array([rows["time_s"] for rows in found])
+    best = np.lexsort((times, unknown), axis=0)[0]
+    return [rows[best == at] for at, rows in enumerate(found)]
 
 
 def _stands_in(entry: Entry, gpu: Gpu, precision: str) -> str:
