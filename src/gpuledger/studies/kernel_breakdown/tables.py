@@ -70,6 +70,8 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
             "stored": "weights, KV",
         },
         "formats": {"percent": "{:.1f}"},
+        # A page has no room for them.
+        "csv_only": ("tile", *(("stored", "activations") if several else ())),
     }
 
 
