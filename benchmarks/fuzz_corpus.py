@@ -281,6 +281,12 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "printed results, trtllm-bench", written(folder / "report.txt", _PRINTED_REPORT), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto, plain", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
+    session = '{"cat" : "Session","pid" :7,"tid" :7,"dur" :9,"ts" :1,"ph" : "X","name" :"model_run","args" : {}}'
+    node = session.replace("Session", "Node").replace("model_run", "mm_kernel_time")
+    launch = '{"op_name":"MatMul","stream":"7","grid_x":"8","grid_y":"1","grid_z":"1","block_x":"128"}'
+    ran = session.replace("Session", "Kernel").replace("model_run", "k").replace("{}", launch)
+    events = ",\n".join((session, node, ran, ran))
+    yield "ONNX Runtime", written(folder / "onnx.json", f"[{events}]"), read_timeline
     yield "autograd, operators", written(folder / "mm.json", _AUTOGRAD.replace("NAME", "mm")), read_timeline
     yield "autograd, kernels", written(folder / "gemm.json", _AUTOGRAD.replace("NAME", "gemm")), read_timeline
     with zipfile.ZipFile(folder / "trace.zip", "w", zipfile.ZIP_DEFLATED) as archive:

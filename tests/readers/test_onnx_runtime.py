@@ -58,6 +58,7 @@ def test_a_profile_without_kernels_or_times_is_told_of(tmp_path):
     path.write_text(profile(kernels=False), "utf-8")
     with pytest.raises(InputError, match="there is no GPU kernel in it"):
         read_timeline(path)
-    path.write_text(profile().replace('"dur" :12', '"dur" :null', 1), "utf-8")
+    hostile = profile().replace('"dur" :12', '"dur" :null', 1).replace('"stream": "7"', '"stream": "inf"', 1)
+    path.write_text(hostile, "utf-8")
     with pytest.warns(InputWarning, match="1 event has no valid time or duration"):
         assert len(read_timeline(path).kernels) == 8

@@ -53,7 +53,7 @@ def read_onnx_runtime(path: str | Path) -> Timeline:
     shape = rows[_SHAPE].where(rows[_SHAPE] >= 0).to_numpy(float)
     rows = rows.drop(columns=_SHAPE).assign(
         kind=memory.fillna("kernel"),
-        stream=rows["stream"].fillna(-1).astype(int),
+        stream=rows["stream"].where(rows["stream"].abs() < 2**62, -1).astype(int),
         grid=sizes(shape[:, :3]),
         block=sizes(shape[:, 3:]),
     )
