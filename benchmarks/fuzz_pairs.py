@@ -20,7 +20,7 @@ from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.timelines import read_timeline
 from gpuledger.studies.flop_reconciliation.launches import read_recording
 from gpuledger.studies.kernel_breakdown.comparison import compare
-from gpuledger.studies.kernel_breakdown.timeline_case import break_down
+from gpuledger.studies.kernel_breakdown.timeline.case import break_down
 from gpuledger.studies.kernel_profile import kernel_table, profile
 from gpuledger.studies.kernel_profile.tables import baseline_table, instruction_table, tensor_table
 from gpuledger.studies.serving_time.prediction import predict_table

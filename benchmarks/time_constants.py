@@ -20,7 +20,16 @@ import pandas as pd
 from gpuledger import files
 from gpuledger.ledger.case_result import settle
 from gpuledger.models.time_model import held_back
-from gpuledger.models.time_model.constants import JUDGED, KEYS, KINDS, PYTORCH, SHAPES, TABLE, AnyConstants, read_table
+from gpuledger.models.time_model.constants.table import (
+    JUDGED,
+    KEYS,
+    KINDS,
+    PYTORCH,
+    SHAPES,
+    TABLE,
+    AnyConstants,
+    read_table,
+)
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_time import engine_prediction, module_prediction, prediction
 from gpuledger.studies.kernel_time.every_table import TABLES, kernels_of, newest, predict
@@ -47,7 +56,7 @@ BLOCKS = (
     # TensorRT-LLM's blocks of MiniMax-M3 take up to 100 times as long as the others': not what anyone would serve with.
     "msa/[sv]*/*/msa_*_module_perf.parquet",
 )
-#: Columns of a kernel's shapes, as :attr:`gpuledger.models.time_model.constants.Entry.shapes` has them.
+#: Columns of a kernel's shapes, as :attr:`gpuledger.models.time_model.constants.table.Entry.shapes` has them.
 _SHAPES = {
     "prefill": ["head_dim"],
     "decode": ["head_dim"],

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from gpuledger.cli import __main__ as cli
 from gpuledger.cli.terminal import three_digits
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.constants import read_table
-from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.models.time_model.constants.table import read_table
+from gpuledger.models.time_model.gemms.law import gemm_time_s
 from gpuledger.readers.gpus import find_gpu
 
 SOURCE = r"(\S+)/(gemm_perf|\w+_attention_perf)\.parquet$"

@@ -10,7 +10,7 @@ from own_cases import reduced
 
 from gpuledger.ledger.datasets import Repository
 from gpuledger.ledger.parts import split_parts
-from gpuledger.models.time_model.constants import unseen_constants
+from gpuledger.models.time_model.constants.table import unseen_constants
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.training import TrainingRun, training_memory
 from gpuledger.models.training.step import predict_kernels
@@ -21,8 +21,8 @@ from gpuledger.readers.timelines.table import work_rates
 from gpuledger.record import attention
 from gpuledger.record.attention import AttentionCall
 from gpuledger.studies.block_scheduling import parts
-from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes
-from gpuledger.studies.kernel_breakdown.training import read_training
+from gpuledger.studies.kernel_breakdown.timeline.shapes import kernels_of_shapes
+from gpuledger.studies.kernel_breakdown.timeline.training import read_training
 from gpuledger.studies.kernel_time import engine_prediction
 
 H200, H100, SIMULATED = "nvidia-h200", "nvidia-h100", "simulated"

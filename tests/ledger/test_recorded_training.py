@@ -12,8 +12,8 @@ from gpuledger.models.time_model.step import predict
 from gpuledger.models.training import training_memory
 from gpuledger.models.training.step import predict_kernels
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, read_shapes, read_types
-from gpuledger.studies.kernel_breakdown.training import read_training
+from gpuledger.studies.kernel_breakdown.timeline.shapes import kernels_of_shapes, read_shapes, read_types
+from gpuledger.studies.kernel_breakdown.timeline.training import read_training
 
 #: Steps that were predicted before they were recorded: name in the page, row of the predictions, peak of memory (MiB).
 BLIND = {

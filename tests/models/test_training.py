@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.backward_law import PRODUCTS
+from gpuledger.models.time_model.attention.backward_law import PRODUCTS
 from gpuledger.models.training import TrainingRun, hfu_percent, mfu_percent, predict_steps, training_memory
 from gpuledger.models.training.kernels import HEAD, OUTER, training_kernels
 from gpuledger.models.training.memory import fits

@@ -18,8 +18,8 @@ from gpuledger.models.training.kernels import training_kernels
 from gpuledger.models.training.step import predict_kernels
 from gpuledger.models.transformer import read_model
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.kernel_breakdown.timeline_case import reduce_timeline
-from gpuledger.studies.kernel_breakdown.training import read_training
+from gpuledger.studies.kernel_breakdown.timeline.case import reduce_timeline
+from gpuledger.studies.kernel_breakdown.timeline.training import read_training
 
 FOLDER = ROOT / "traces/nvidia-h100-training"
 GPU, LLAMA = find_gpu("h100-sxm"), read_model(FOLDER / "models/Llama-3.2-1B.json")

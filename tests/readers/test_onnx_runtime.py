@@ -7,8 +7,8 @@ import pytest
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.timelines import read_timeline, timeline_format
-from gpuledger.studies.kernel_breakdown.timeline_case import break_down
-from gpuledger.studies.kernel_breakdown.timeline_tables import describe_step
+from gpuledger.studies.kernel_breakdown.timeline.case import break_down
+from gpuledger.studies.kernel_breakdown.timeline.tables import describe_step
 
 
 def line(cat, name, ts, dur, **args):

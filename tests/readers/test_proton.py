@@ -8,7 +8,7 @@ import pytest
 from gpuledger.errors import InputError
 from gpuledger.readers.timelines import read_timeline, timeline_format
 from gpuledger.readers.timelines.table import work_rates
-from gpuledger.studies.kernel_breakdown.timeline_step import find_step
+from gpuledger.studies.kernel_breakdown.timeline.step import find_step
 
 
 def write(path, content):

@@ -9,7 +9,7 @@ import pytest
 from gpuledger.errors import InputWarning
 from gpuledger.readers.kernel_names import classify, short_name
 from gpuledger.readers.timelines import read_timeline, timeline_format
-from gpuledger.studies.kernel_breakdown.timeline_step import find_step
+from gpuledger.studies.kernel_breakdown.timeline.step import find_step
 
 
 def write(path, content):

@@ -25,7 +25,8 @@ from gpuledger.ledger.parts import split_parts
 from gpuledger.ledger.provenance import caption
 from gpuledger.models.deployment import Deployment, Speculation, passes
 from gpuledger.models.deployment.memory import fits
-from gpuledger.models.time_model import choice, gemm_plan
+from gpuledger.models.time_model import gemm_plan
+from gpuledger.models.time_model.constants import choice
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, Precision, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu, read_gpus
@@ -41,7 +42,7 @@ from gpuledger.studies.kernel_breakdown.tiling import (
     longest_constants,
     theoretical_tile,
 )
-from gpuledger.studies.kernel_breakdown.timeline_export import export_passes
+from gpuledger.studies.kernel_breakdown.timeline.export import export_passes
 from notebooks import run_notebook
 
 PUBLISHED = ROOT / "traces/published/dataset.yaml"

@@ -18,7 +18,7 @@ from gpuledger.studies.kernel_breakdown.comparison_figures import (
     component_table,
     span_headline,
 )
-from gpuledger.studies.kernel_breakdown.timeline_activity import busy, divided_times, length
+from gpuledger.studies.kernel_breakdown.timeline.activity import busy, divided_times, length
 from notebooks import run_notebook
 
 US = 1e-6

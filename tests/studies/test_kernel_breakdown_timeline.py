@@ -23,7 +23,7 @@ from gpuledger.models.transformer import kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.readers.timelines import read_timeline
 from gpuledger.studies.kernel_breakdown.comparison_figures import describe_recordings
-from gpuledger.studies.kernel_breakdown.timeline_activity import (
+from gpuledger.studies.kernel_breakdown.timeline.activity import (
     explain_idle,
     length,
     longest_pause,
@@ -31,19 +31,19 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
     subtract,
     waiting_times,
 )
-from gpuledger.studies.kernel_breakdown.timeline_case import _phases
-from gpuledger.studies.kernel_breakdown.timeline_export import export_step
-from gpuledger.studies.kernel_breakdown.timeline_figures import (
+from gpuledger.studies.kernel_breakdown.timeline.case import _phases
+from gpuledger.studies.kernel_breakdown.timeline.export import export_step
+from gpuledger.studies.kernel_breakdown.timeline.figures import (
     classes_of,
     draw_errors,
     draw_parts,
     draw_repetitions,
     draw_step,
 )
-from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
-from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, product_sizes, read_shapes
-from gpuledger.studies.kernel_breakdown.timeline_step import find_repetition, find_step
-from gpuledger.studies.kernel_breakdown.timeline_tables import (
+from gpuledger.studies.kernel_breakdown.timeline.match import match_launches, unmatched_kernels
+from gpuledger.studies.kernel_breakdown.timeline.shapes import kernels_of_shapes, product_sizes, read_shapes
+from gpuledger.studies.kernel_breakdown.timeline.step import find_repetition, find_step
+from gpuledger.studies.kernel_breakdown.timeline.tables import (
     communication_table,
     describe_step,
     idle_table,
@@ -268,8 +268,8 @@ def test_the_finding_says_that_kernels_ran_at_once(tmp_path):
 def test_what_repeats_by_chance_is_no_layer():
     tokens = [f"kernel {number}" for number in range(41)]
     tokens[20:24] = ["a", "b", "a", "b"]
-    assert find_layers(np.array(tokens, object)) == (0, 0, 0)
-    assert find_layers(np.array(tokens[10:40], object)) == (10, 2, 2)
+    assert find_repetition(np.array(tokens, object)) == (0, 0, 0)
+    assert find_repetition(np.array(tokens[10:40], object)) == (10, 2, 2)
 
 
 # --------------------------------------------------------------------------------------------------- what runs when

@@ -16,8 +16,8 @@ from gpuledger.models.training.kernels import training_kernels
 from gpuledger.models.transformer import read_model
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.timeline_figures import draw_purposes
-from gpuledger.studies.kernel_breakdown.timeline_tables import attention_table, describe_step, purpose_table
+from gpuledger.studies.kernel_breakdown.timeline.figures import draw_purposes
+from gpuledger.studies.kernel_breakdown.timeline.tables import attention_table, describe_step, purpose_table
 from notebooks import run_notebook
 
 MS = 1e-3

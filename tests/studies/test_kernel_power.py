@@ -24,8 +24,8 @@ from gpuledger.models.power import (
     power_w,
 )
 from gpuledger.models.sustained import at_clock, sustained, sustained_products
-from gpuledger.models.time_model.constants import read_table
-from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.models.time_model.constants.table import read_table
+from gpuledger.models.time_model.gemms.law import gemm_time_s
 from gpuledger.models.time_model.work import attention_work, expert_work
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import read_moe

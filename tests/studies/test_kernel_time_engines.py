@@ -10,11 +10,11 @@ import pytest
 from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model.attention.decode_law import DecodeConstants
+from gpuledger.models.time_model.attention.prefill_law import PrefillConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms
-from gpuledger.models.time_model.decode_law import DecodeConstants
+from gpuledger.models.time_model.constants.neighbours import Near
 from gpuledger.models.time_model.moe import DTYPES, MoeConstants
-from gpuledger.models.time_model.neighbours import Near
-from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import EXPERT_DTYPES, read_attention, read_collectives, read_moe
 from gpuledger.studies import kernel_time

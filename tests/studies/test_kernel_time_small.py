@@ -6,8 +6,8 @@ import pytest
 from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.encoder_law import EncoderConstants
-from gpuledger.models.time_model.latent_products import START as PRODUCTS
+from gpuledger.models.time_model.attention.encoder_law import EncoderConstants
+from gpuledger.models.time_model.attention.latent_products import START as PRODUCTS
 from gpuledger.models.time_model.quantise import QuantiseConstants
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import read_attention

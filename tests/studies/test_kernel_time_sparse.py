@@ -10,7 +10,7 @@ from own_cases import own_case, reduced
 from transformer_counts import sizes
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model import sparse_law
+from gpuledger.models.time_model.attention import sparse_law
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.studies.kernel_time import engine_prediction

@@ -11,7 +11,7 @@ from support.notebooks import run_notebook
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
-from gpuledger.models.time_model.constants import JUDGED, TABLE, read_table
+from gpuledger.models.time_model.constants.table import JUDGED, TABLE, read_table
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import read_collectives
 from gpuledger.studies import kernel_time

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gpuledger.models.time_model.constants import KINDS, read_table
-from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.models.time_model.constants.table import KINDS, read_table
+from gpuledger.models.time_model.gemms.law import gemm_time_s
 from gpuledger.readers.gpus import find_gpu
 
 (first, *_), *_ = (read_table(kind) for kind in sorted(KINDS, key=lambda kind: kind != "gemm"))

@@ -5,7 +5,7 @@ import fork_server
 study = snakemake.rule.removeprefix("run_")
 # What is imported where it is needed first.
 late = {
-    "kernel_breakdown": ("contourpy", "gpuledger.studies.kernel_breakdown.timeline_export"),
+    "kernel_breakdown": ("contourpy", "gpuledger.studies.kernel_breakdown.timeline.export"),
     "metric_sweep": ("fit_once", "gpuledger.studies.metric_sweep.law_map"),
 }
 fork_server.hand_over(

@@ -60,7 +60,7 @@ def gemm(
 def _with_sustained(table: pd.DataFrame, gpu: Gpu, precision: str, same_operands: bool) -> pd.DataFrame:
     """Add how long kernels measured on this GPU take if they run all the time, and the clock (MHz), where known."""
     from gpuledger.models.sustained import sustained_products
-    from gpuledger.models.time_model.constants import read_table
+    from gpuledger.models.time_model.constants.table import read_table
 
     table = table.assign(sustained_s=float("nan"), sustained_mhz=float("nan"))
     for entry in () if same_operands else read_table("gemm"):

@@ -124,7 +124,7 @@ def _timeline(path: Path, baseline: Path | None, save: Path | None, as_json: boo
     """Print the kernels of a timeline, or what changed against another one."""
     from gpuledger.readers.timelines import read_timeline
     from gpuledger.studies.kernel_breakdown.comparison import compare
-    from gpuledger.studies.kernel_breakdown.timeline_case import break_down
+    from gpuledger.studies.kernel_breakdown.timeline.case import break_down
 
     if baseline is None:
         timeline = read_timeline(path)

@@ -46,7 +46,7 @@ def print_timeline(timeline: Timeline, step: CaseResult, as_json: bool) -> None:
     from gpuledger.ledger.case_result import brief
     from gpuledger.readers.kernel_names import labels
     from gpuledger.studies.kernel_breakdown.formatting import format_time
-    from gpuledger.studies.kernel_breakdown.timeline_step import chosen_gpu, gpu_times
+    from gpuledger.studies.kernel_breakdown.timeline.step import chosen_gpu, gpu_times
 
     gpus = gpu_times(timeline)
     gpu = chosen_gpu(gpus)

@@ -25,7 +25,7 @@ import pandas as pd
 
 from gpuledger import files
 from gpuledger.ledger.provenance import describe_file
-from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.constants.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu, known_gpus
 
 #: Constants that the study ``kernel_power`` has fitted, by GPU.

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from gpuledger.models.power import PowerConstants, chip_constants, power_w
-from gpuledger.models.time_model.constants import Constants
-from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_time_s
+from gpuledger.models.time_model.constants.table import Constants
+from gpuledger.models.time_model.gemms.law import OPERAND_BYTES, gemm_time_s
 from gpuledger.readers.gpus import Gpu
 
 #: Clocks between which :func:`sustained` interpolates, as shares of the full one.
@@ -100,7 +100,7 @@ def sustained_products(
     m, n, k : int arrays of shape (shapes,)
         Sizes.
     precision : str
-        A key of :data:`gpuledger.models.time_model.gemm.OPERAND_BYTES`.
+        A key of :data:`gpuledger.models.time_model.gemms.law.OPERAND_BYTES`.
     law : PowerConstants, optional
         Instead of the GPU's own.
 

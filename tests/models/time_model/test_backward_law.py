@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger import files
-from gpuledger.models.time_model import backward_law, held_back, prefill_law
-from gpuledger.models.time_model.backward_law import PRODUCTS, BackwardConstants, backward_terms
-from gpuledger.models.time_model.choice import backward_candidates, candidates, fastest
-from gpuledger.models.time_model.constants import PYTORCH, read_table
-from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
+from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.attention import backward_law, prefill_law
+from gpuledger.models.time_model.attention.backward_law import PRODUCTS, BackwardConstants, backward_terms
+from gpuledger.models.time_model.attention.prefill_law import PrefillConstants, prefill_terms
+from gpuledger.models.time_model.constants.choice import backward_candidates, candidates, fastest
+from gpuledger.models.time_model.constants.fit_law import fit_law
+from gpuledger.models.time_model.constants.table import PYTORCH, read_table
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.engines import read_attention
 

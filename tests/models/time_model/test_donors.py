@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from gpuledger.models.power import chip_constants
-from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.collectives import TRAYS, collective_terms, sent_bytes
-from gpuledger.models.time_model.constants import read_table, transferred, unseen_constants
-from gpuledger.models.time_model.donors import known, nearest_gpu, sm_rate
-from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of, stacked
+from gpuledger.models.time_model.constants import choice
+from gpuledger.models.time_model.constants.donors import known, nearest_gpu, sm_rate
+from gpuledger.models.time_model.constants.table import read_table, transferred, unseen_constants
+from gpuledger.models.time_model.gemms.tiles import WARP, WARP_GROUP, generation_of, stacked
 from gpuledger.readers.gpus import find_gpu, read_gpus
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.constants.fit_law import fit_law
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from gpuledger.models.time_model.backward_law import START as BACKWARD_START
-from gpuledger.models.time_model.backward_law import backward_terms
-from gpuledger.models.time_model.constants import read_table, transferred
-from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
-from gpuledger.models.time_model.donors import sm_rate
-from gpuledger.models.time_model.library_kernels import FLASH_2, library_entries
-from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
+from gpuledger.models.time_model.attention.backward_law import START as BACKWARD_START
+from gpuledger.models.time_model.attention.backward_law import backward_terms
+from gpuledger.models.time_model.attention.decode_law import DecodeConstants, decode_terms
+from gpuledger.models.time_model.attention.library_kernels import FLASH_2, library_entries
+from gpuledger.models.time_model.attention.prefill_law import PrefillConstants, prefill_terms
+from gpuledger.models.time_model.constants.donors import sm_rate
+from gpuledger.models.time_model.constants.table import read_table, transferred
 from gpuledger.readers.gpus import find_gpu
 
 H100, A100 = find_gpu("h100-sxm"), find_gpu("a100-sxm-80gb")

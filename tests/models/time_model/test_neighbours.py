@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuledger.models.time_model.neighbours import COUNTS, Near, Sharing, correction, fit_sharing
+from gpuledger.models.time_model.constants.neighbours import COUNTS, Near, Sharing, correction, fit_sharing
 
 GRID = np.array([(2.0**i, 2.0**j) for i in range(16) for j in range(16)])
 

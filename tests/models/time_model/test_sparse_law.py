@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuledger.models.time_model import sparse_law
-from gpuledger.models.time_model.sparse_law import SparseConstants, sparse_terms
+from gpuledger.models.time_model.attention import sparse_law
+from gpuledger.models.time_model.attention.sparse_law import SparseConstants, sparse_terms
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import decode, kernels, prefill
-from gpuledger.models.transformer.blocks import FeedForward, Indexer
-from gpuledger.models.transformer.latent_blocks import LatentAttention
+from gpuledger.models.transformer.blocks.latent import LatentAttention
+from gpuledger.models.transformer.blocks.standard import FeedForward, Indexer
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.readers.gpus import find_gpu
 

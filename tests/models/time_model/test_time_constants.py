@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuledger.models.time_model.choice import candidates
-from gpuledger.models.time_model.constants import constants_of
+from gpuledger.models.time_model.constants.choice import candidates
+from gpuledger.models.time_model.constants.table import constants_of
 from gpuledger.readers.gpus import find_gpu
 
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuledger.models.time_model import encoder_law, encoder_tiles, latent_products, quantise
-from gpuledger.models.time_model.constants import read_table
-from gpuledger.models.time_model.encoder_law import EncoderConstants, encoder_terms
-from gpuledger.models.time_model.gemm import gemm_plan
+from gpuledger.models.time_model import quantise
+from gpuledger.models.time_model.attention import encoder_law, encoder_tiles, latent_products
+from gpuledger.models.time_model.attention.encoder_law import EncoderConstants, encoder_terms
+from gpuledger.models.time_model.constants.table import read_table
+from gpuledger.models.time_model.gemms.law import gemm_plan
 from gpuledger.models.time_model.quantise import QuantiseConstants, quantise_terms
 from gpuledger.readers.gpus import find_gpu
 

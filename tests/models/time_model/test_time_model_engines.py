@@ -9,17 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model import choice, decode_splits, prefill_tiles
+from gpuledger.models.time_model.attention import decode_splits, prefill_tiles
+from gpuledger.models.time_model.attention.decode_law import RANGES as DECODE_RANGES
+from gpuledger.models.time_model.attention.decode_law import START as DECODE_START
+from gpuledger.models.time_model.attention.decode_law import DecodeConstants, decode_terms
+from gpuledger.models.time_model.attention.prefill_law import START as PREFILL_START
+from gpuledger.models.time_model.attention.prefill_law import PrefillConstants, prefill_terms
 from gpuledger.models.time_model.collectives import START as LINK_START
 from gpuledger.models.time_model.collectives import CollectiveConstants, bounds_of, collective_terms, sent_bytes, starts
-from gpuledger.models.time_model.constants import ENGINES, KINDS, TABLE, read_table, transferred, unseen_constants
-from gpuledger.models.time_model.decode_law import RANGES as DECODE_RANGES
-from gpuledger.models.time_model.decode_law import START as DECODE_START
-from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
-from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.constants import choice
+from gpuledger.models.time_model.constants.fit_law import fit_law
+from gpuledger.models.time_model.constants.table import ENGINES, KINDS, TABLE, read_table, transferred, unseen_constants
 from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
-from gpuledger.models.time_model.prefill_law import START as PREFILL_START
-from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Parallel, Precision, decode, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu

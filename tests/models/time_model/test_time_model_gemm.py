@@ -21,16 +21,16 @@ from gpuledger.models.time_model import (
     held_back,
     transferred,
 )
-from gpuledger.models.time_model.constants import NAMES, read_constants, read_table
-from gpuledger.models.time_model.dispatch import ANY, candidates, dispatch_of
-from gpuledger.models.time_model.dispatch import NAMES as DISPATCHES
-from gpuledger.models.time_model.fit import RANGES as FIT_RANGES
-from gpuledger.models.time_model.fit import START
-from gpuledger.models.time_model.fit_law import LATTICE, SLOPE
-from gpuledger.models.time_model.gemm import BOUNDS, FittedTimes
+from gpuledger.models.time_model.constants.fit_gemm import RANGES as FIT_RANGES
+from gpuledger.models.time_model.constants.fit_gemm import START
+from gpuledger.models.time_model.constants.fit_law import LATTICE, SLOPE
+from gpuledger.models.time_model.constants.table import NAMES, read_constants, read_table
+from gpuledger.models.time_model.gemms.dispatch import ANY, candidates, dispatch_of
+from gpuledger.models.time_model.gemms.dispatch import NAMES as DISPATCHES
+from gpuledger.models.time_model.gemms.launched_tile import launched_tile
+from gpuledger.models.time_model.gemms.law import BOUNDS, FittedTimes
+from gpuledger.models.time_model.gemms.tiles import WARP, WARP_GROUP, generation_of, nvjet_tiles
 from gpuledger.models.time_model.l2 import l2_of
-from gpuledger.models.time_model.launched_tile import launched_tile
-from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of, nvjet_tiles
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_tables.launches import read_launches
 
@@ -275,7 +275,7 @@ def test_held_back_is_a_fixed_half():
     for axis in range(3):
         assert np.abs(held.mean(axis=axis).mean(axis=0) - 0.5).max() < 0.1
     # SplitMix64 of 0 is 0xE220A8397B1DCDAF (the generator's published first output for seed 0).
-    from gpuledger.models.time_model.fit import _splitmix64
+    from gpuledger.models.time_model.constants.fit_gemm import _splitmix64
 
     assert _splitmix64(np.zeros(1, np.uint64)) == [0xE220A8397B1DCDAF]
     assert held_back(1, 4096, 4096) == held_back(np.int32(1), np.uint8(16) * np.int64(256), [4096])[0]

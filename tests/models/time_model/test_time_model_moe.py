@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import triton_tiles as tile_rules
-from gpuledger.models.time_model.constants import read_table
+from gpuledger.models.time_model.constants.table import read_table
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.time_model.triton_tiles import RULES, triton_tiles

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuledger.models.time_model import choice
-from gpuledger.models.time_model.constants import read_table, transferred
-from gpuledger.models.time_model.fit import HOST_BOUND_S
+from gpuledger.models.time_model.constants import choice
+from gpuledger.models.time_model.constants.fit_gemm import HOST_BOUND_S
+from gpuledger.models.time_model.constants.table import read_table, transferred
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.models.time_model.recurrent_law import (
     CHUNKED_START,

@@ -5,7 +5,7 @@ from transformer_counts import check_counts, check_products, sizes
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
-from gpuledger.models.transformer.families import FAMILIES, NOT_MODELLED
+from gpuledger.models.transformer.families.known import FAMILIES, NOT_MODELLED
 
 
 def experts(count, active, width, **more):

@@ -13,7 +13,7 @@ from transformer_counts import check_counts, check_products, sizes
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
-from gpuledger.models.transformer.recurrent_blocks import LightningAttention
+from gpuledger.models.transformer.blocks.recurrent import LightningAttention
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_breakdown.structure import structure_rows
 

@@ -11,10 +11,11 @@ from test_linear_and_parallel_hybrids import FALCON_H1_7B
 from transformer_counts import sizes
 
 from gpuledger.errors import InputError, InputWarning
-from gpuledger.models.transformer import Precision, decode, kernels, module_patterns, prefill, read_model
-from gpuledger.models.transformer.families import FAMILIES
-from gpuledger.models.transformer.keys import ConfigKeys
-from gpuledger.models.transformer.module_names import Module, layer_prefixes, modules_of
+from gpuledger.models.transformer import Precision, decode, kernels, prefill, read_model
+from gpuledger.models.transformer.families.known import FAMILIES
+from gpuledger.models.transformer.formats import module_patterns
+from gpuledger.models.transformer.formats.module_names import Module, layer_prefixes, modules_of
+from gpuledger.models.transformer.rules.keys import ConfigKeys
 
 LLAMA_70B = sizes("llama", 8192, 80, 64, 8, 28672, 128256)
 QWEN3_235B = sizes("qwen3_moe", 4096, 94, 64, 4, 12288, 151936, head_dim=128) | {

@@ -24,8 +24,8 @@ from gpuledger.models.transformer import (
     prefill,
     read_model,
 )
+from gpuledger.models.transformer.formats.precision import number_format
 from gpuledger.models.transformer.kernels import FUSIONS
-from gpuledger.models.transformer.precision import number_format
 
 # Exact counts of the checkpoints. Sources, each found in public repositories that quote them: `hub`: safetensors.total
 # of the hub's API for the model (huggingface.co/api/models/<id>); `gguf`: general.parameter_count of its GGUF file,

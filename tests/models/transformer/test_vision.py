@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from transformer_counts import sizes
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.choice import encoder_candidates
-from gpuledger.models.time_model.encoder_law import encoder_terms
+from gpuledger.models.time_model.attention.encoder_law import encoder_terms
+from gpuledger.models.time_model.constants.choice import encoder_candidates
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Images, Parallel, chunk, decode, join, kernels, prefill, read_model
-from gpuledger.models.transformer.image_sizes import Resized
-from gpuledger.models.transformer.vision_kernels import VISION
+from gpuledger.models.transformer.blocks.image_sizes import Resized
+from gpuledger.models.transformer.launches.vision import VISION
 from gpuledger.readers.gpus import find_gpu
 
 H100 = find_gpu("h100-sxm")

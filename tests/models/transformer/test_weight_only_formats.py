@@ -9,7 +9,7 @@ from transformer_counts import sizes
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import decode, kernels, prefill, read_model
-from gpuledger.models.transformer.number_formats import number_format
+from gpuledger.models.transformer.formats.number_formats import number_format
 from gpuledger.readers.gpus import find_gpu
 
 LLAMA_8B = sizes("llama", 4096, 32, 32, 8, 14336, 128256)

@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.transformer import Model, Parallel, Precision, Workload
-from gpuledger.models.transformer.blocks import Linear
+from gpuledger.models.transformer.blocks.standard import Linear
+from gpuledger.models.transformer.formats.precision import BITS
+from gpuledger.models.transformer.launches.vision import VISION
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import share
-from gpuledger.models.transformer.precision import BITS
-from gpuledger.models.transformer.vision_kernels import VISION
 from gpuledger.readers.gpus import Gpu
 
 #: Share of a GPU's DRAM that is left to what is not counted: CUDA context, workspaces of libraries and of attention,

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.deployment.passes import Deployment
-from gpuledger.models.time_model.choice import candidates
 from gpuledger.models.time_model.collectives import NODE, TRAYS
-from gpuledger.models.time_model.constants import read_table
-from gpuledger.models.time_model.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
+from gpuledger.models.time_model.constants.choice import candidates
+from gpuledger.models.time_model.constants.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
+from gpuledger.models.time_model.constants.table import read_table
 from gpuledger.models.time_model.step import NARROW, predict, widened
 from gpuledger.models.time_model.triton_tiles import KERNELS, tuned_shapes
-from gpuledger.models.transformer.precision import number_format
+from gpuledger.models.transformer.formats.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 

@@ -25,7 +25,7 @@ from gpuledger.models.transformer import (
     kernels,
     prefill,
 )
-from gpuledger.models.transformer.vision_kernels import VISION
+from gpuledger.models.transformer.launches.vision import VISION
 from gpuledger.readers.gpus import Gpu
 
 #: What limits a pass whose kernels wait for the host.

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuledger.models.time_model.tiles import stacked
+from gpuledger.models.time_model.gemms.tiles import stacked
 from gpuledger.readers.gpus import Gpu
 
 if TYPE_CHECKING:
-    from gpuledger.models.time_model.constants import Constants
+    from gpuledger.models.time_model.constants.table import Constants
 
 PRECISION = "fp32"
 #: What is reached: on SMs of 64 lanes, which issue a multiplication in every other cycle and all else between; of 128

@@ -7,14 +7,15 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model import choice, moe, recurrent_law
-from gpuledger.models.time_model.attention_kernels import VALUE_BITS, attention_times, sparse_times
+from gpuledger.models.time_model import moe, recurrent_law
+from gpuledger.models.time_model.attention.kernels import VALUE_BITS, attention_times, sparse_times
+from gpuledger.models.time_model.attention.sparse_kernels import SELECTION
 from gpuledger.models.time_model.collectives import NODE, TRAYS, collective_terms
-from gpuledger.models.time_model.constants import Constants, Entry
-from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_terms
+from gpuledger.models.time_model.constants import choice
+from gpuledger.models.time_model.constants.table import Constants, Entry
+from gpuledger.models.time_model.gemms.law import OPERAND_BYTES, gemm_terms
 from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
-from gpuledger.models.time_model.sparse_kernels import SELECTION
 from gpuledger.readers.gpus import Gpu
 
 #: What the names of a vision tower's kernels begin with.
@@ -30,7 +31,7 @@ class KernelConstants:
     #: ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: those of all engines, and of
     #: each kind the fastest.
     engine: str = ""
-    #: By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entries` where there is none.
+    #: By precision; those of :func:`gpuledger.models.time_model.constants.choice.gemm_entries` where there is none.
     gemm: Mapping[str, Constants] = field(default_factory=dict)
     operators: OperatorConstants = field(default_factory=OperatorConstants)
     weights_in_turn: int = 32  # of how many equal weights, used in turn, a kernel's are one: the layers of a model

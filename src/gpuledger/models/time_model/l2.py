@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
+from gpuledger.models.time_model.gemms.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
 

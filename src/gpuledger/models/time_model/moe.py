@@ -43,7 +43,7 @@ What was chosen, with held-back errors in sight unless noted; never with an RTX 
 Several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for
 some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
 
-‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
+‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemms.law`.
 """
 
 from collections.abc import Mapping
@@ -52,9 +52,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.fit_law import with_own
+from gpuledger.models.time_model.constants.fit_law import with_own
+from gpuledger.models.time_model.gemms.tiles import WARP_GROUP, generation_of
 from gpuledger.models.time_model.l2 import l2_of
-from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.models.time_model.triton_tiles import RULES as TRITON_RULES
 from gpuledger.models.time_model.triton_tiles import triton_tiles
 from gpuledger.readers.gpus import Gpu

@@ -31,7 +31,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.constants.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu
 
 

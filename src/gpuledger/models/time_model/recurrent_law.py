@@ -21,7 +21,7 @@
 Chosen by held-back errors of an H100, an H200, a B200 and an L40S. An RTX PRO 6000 took no part and confirms it: 7.2 %
 in the mean of 24 kernels, as 6.5 % of all others (a look-up of the four nearest shapes: 25 and 22 %).
 
-‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
+‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemms.law`.
 
 Sources: S. Yang et al., Gated Delta Networks, ICLR 2025 (chunked form); S. Yang, Y. Zhang, flash-linear-attention (its
 kernels); ``causal_conv1d.py`` of vLLM and SGLang, T. Dao's ``causal-conv1d`` (blocks of convolutions).
@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuledger.models.time_model.fit_law import with_own
+from gpuledger.models.time_model.constants.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.choice import origin
+from gpuledger.models.time_model.constants.choice import origin
 from gpuledger.models.time_model.kernel_rows import coded
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import STAND_INS, Gpu

@@ -12,7 +12,7 @@ def attention_work(shapes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.nda
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``requests, tokens, context, heads, head_dim, cache_values, window, value_bytes, cache_bytes``, as
-        :func:`gpuledger.models.time_model.prefill_law.prefill_terms` describes them.
+        :func:`gpuledger.models.time_model.attention.prefill_law.prefill_terms` describes them.
 
     Returns
     -------

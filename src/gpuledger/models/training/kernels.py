@@ -6,8 +6,8 @@ kernel:
 
 * *GEMM* m × n × k: the gradient of the input is a GEMM m × k × n, that of the weights n × k × m.
 * *Attention*: five products where the forward pass has two (T. Dao, FlashAttention-2, 2023, Sec. 2.3), with the kernels
-  around it in one row (:mod:`gpuledger.models.time_model.backward_law`). If one GEMM made queries, keys and values,
-  their gradients are copied together.
+  around it in one row (:mod:`gpuledger.models.time_model.attention.backward_law`). If one GEMM made queries, keys and
+  values, their gradients are copied together.
 * *Elementwise*: reads what the forward kernel read and the gradient of what it wrote, and writes the gradients of what
   it read. An addition has nothing to compute backward, but where the residual stream forks, two gradients are added.
 * *Loss*: one fused kernel in either direction reads the logits in bf16; the backward one writes their gradient.
@@ -25,13 +25,13 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.attention_kernels import BACKWARD
-from gpuledger.models.time_model.backward_law import PRODUCTS, moved_bytes
+from gpuledger.models.time_model.attention.backward_law import PRODUCTS, moved_bytes
+from gpuledger.models.time_model.attention.kernels import BACKWARD
 from gpuledger.models.training import eager
 from gpuledger.models.training.run import VALUE, TrainingRun
 from gpuledger.models.transformer import kernels, prefill
+from gpuledger.models.transformer.launches.rows import SIZES
 from gpuledger.models.transformer.model import Layers
-from gpuledger.models.transformer.rows import SIZES
 
 #: Of a step, in order; ``update`` once, the others in every pass.
 PARTS = ("forward", "recompute", "backward", "update")

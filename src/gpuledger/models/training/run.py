@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.blocks import Attention, FeedForward
+from gpuledger.models.transformer.blocks.standard import Attention, FeedForward
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.workloads import MAX_TOKENS
 from gpuledger.readers.gpus import Gpu

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.constants import PYTORCH
+from gpuledger.models.time_model.constants.table import PYTORCH
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.training.clock import settled
 from gpuledger.models.training.kernels import CLASSES, HEAD, OUTER, training_kernels

@@ -73,7 +73,7 @@ of a key; delta_conv and ssm_conv, with batch = requests and k = tokens that a r
 request, the mean rounded up; n = values of a token. Requests with one new token, or with up to 16 behind a longer
 context, are decoding (decode_delta_rule, decode_delta_conv, …), where a state is written after each token.
 
-**vision tower** (names begin with ``image_``, :mod:`gpuledger.models.transformer.vision_kernels`): m = patches of all
+**vision tower** (names begin with ``image_``, :mod:`gpuledger.models.transformer.launches.vision`): m = patches of all
 images of a shape; image_attention has no mask and no cache, and m and n are the tokens of its longest sequence.
 
 **elementwise**: m rows of n values, k = 1; ``macs`` are 0 but for ssm_scan. Outputs are written in the
@@ -117,12 +117,12 @@ softmax, attention_values
 prediction are models of their own (:meth:`Model.draft_layer`).
 """
 
-from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward
+from gpuledger.models.transformer.blocks.image_sizes import Images
+from gpuledger.models.transformer.blocks.latent import LatentAttention
+from gpuledger.models.transformer.blocks.standard import Attention, Experts, FeedForward
 from gpuledger.models.transformer.configuration import read_model
-from gpuledger.models.transformer.image_sizes import Images
+from gpuledger.models.transformer.formats.precision import Precision
 from gpuledger.models.transformer.kernels import kernels
-from gpuledger.models.transformer.latent_blocks import LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
-from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.workloads import Workload, chunk, decode, join, mixed, prefill

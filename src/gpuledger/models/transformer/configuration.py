@@ -13,16 +13,16 @@ from typing import Any
 from gpuledger import files
 from gpuledger.errors import InputError, shown, warn
 from gpuledger.ledger.download.names import name_fault
-from gpuledger.models.transformer.attention_rules import chosen
-from gpuledger.models.transformer.families import FAMILIES
-from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
-from gpuledger.models.transformer.layers import read_layers
+from gpuledger.models.transformer.blocks.vision import VisionTower
+from gpuledger.models.transformer.families.known import FAMILIES
+from gpuledger.models.transformer.families.nearest import check_fixed, unknown_architecture, unknown_keys
+from gpuledger.models.transformer.formats.precision import Precision
+from gpuledger.models.transformer.formats.quantisation import read_precision
 from gpuledger.models.transformer.model import Layers, Model
-from gpuledger.models.transformer.nearest import check_fixed, unknown_architecture, unknown_keys
-from gpuledger.models.transformer.precision import Precision
-from gpuledger.models.transformer.quantisation import read_precision
-from gpuledger.models.transformer.vision import VisionTower
-from gpuledger.models.transformer.vision_rules import read_vision
+from gpuledger.models.transformer.rules.attention import chosen
+from gpuledger.models.transformer.rules.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
+from gpuledger.models.transformer.rules.layers import read_layers
+from gpuledger.models.transformer.rules.vision import read_vision
 
 MODELS = files.RESOURCES / "models"
 MAX_BYTES = 8 * 2**20

@@ -6,25 +6,30 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.alternating import (
+from gpuledger.models.transformer.blocks.residuals import (
+    AlternatingUpdates,
+    BlockResiduals,
+    GatedStreams,
+    HyperConnections,
+)
+from gpuledger.models.transformer.blocks.standard import Experts, Linear, Nothing
+from gpuledger.models.transformer.formats.precision import Precision
+from gpuledger.models.transformer.launches.alternating import (
     add_block_output,
     add_correction,
     add_low_rank,
     add_prediction,
     add_stream_projections,
 )
-from gpuledger.models.transformer.attention import add_attention, first_attention_kernel
-from gpuledger.models.transformer.blocks import Experts, Linear, Nothing
-from gpuledger.models.transformer.feed_forward import add_feed_forward, first_kernel
+from gpuledger.models.transformer.launches.attention import add_attention, first_attention_kernel
+from gpuledger.models.transformer.launches.feed_forward import add_feed_forward, first_kernel
+from gpuledger.models.transformer.launches.ngrams import add_ngrams
+from gpuledger.models.transformer.launches.recurrent import add_convolution
+from gpuledger.models.transformer.launches.rows import KernelList
+from gpuledger.models.transformer.launches.vision import add_vision
 from gpuledger.models.transformer.model import Layers, Model
-from gpuledger.models.transformer.ngram_kernels import add_ngrams
 from gpuledger.models.transformer.parallel import Parallel
-from gpuledger.models.transformer.precision import Precision
-from gpuledger.models.transformer.recurrent_attention import add_convolution
-from gpuledger.models.transformer.residuals import AlternatingUpdates, BlockResiduals, GatedStreams, HyperConnections
 from gpuledger.models.transformer.routing import Load, as_load
-from gpuledger.models.transformer.rows import KernelList
-from gpuledger.models.transformer.vision_kernels import add_vision
 from gpuledger.models.transformer.workloads import Workload
 
 #: Groups of operations that may be fused into one launch.

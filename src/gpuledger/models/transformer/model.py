@@ -8,12 +8,10 @@ from typing import Self
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
-from gpuledger.models.transformer.image_sizes import Images
-from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
-from gpuledger.models.transformer.ngrams import NGrams
-from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import (
+from gpuledger.models.transformer.blocks.image_sizes import Images
+from gpuledger.models.transformer.blocks.latent import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.blocks.ngrams import NGrams
+from gpuledger.models.transformer.blocks.recurrent import (
     AttentionBesideMamba,
     DeltaAttention,
     LightningAttention,
@@ -21,12 +19,14 @@ from gpuledger.models.transformer.recurrent_blocks import (
     ShortConvolution,
     StateSpace,
 )
-from gpuledger.models.transformer.residuals import (
+from gpuledger.models.transformer.blocks.residuals import (
     AlternatingUpdates,
     GatedStreams,
     Residuals,
 )
-from gpuledger.models.transformer.vision import VisionTower
+from gpuledger.models.transformer.blocks.standard import Attention, Experts, FeedForward, Linear, Nothing
+from gpuledger.models.transformer.blocks.vision import VisionTower
+from gpuledger.models.transformer.formats.precision import BITS, Precision
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
-from gpuledger.models.transformer.latent_blocks import CompressedAttention
+from gpuledger.models.transformer.blocks.latent import CompressedAttention
+from gpuledger.models.transformer.blocks.recurrent import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
+from gpuledger.models.transformer.blocks.shared import SharedBlock
+from gpuledger.models.transformer.blocks.standard import Attention, Experts, FeedForward, Linear, Nothing
 from gpuledger.models.transformer.model import Model
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, SelectiveScan, ShortConvolution, StateSpace
-from gpuledger.models.transformer.shared_blocks import SharedBlock
 
 MAX_DEVICES = 2**16
 

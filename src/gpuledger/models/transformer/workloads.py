@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.image_sizes import Images
+from gpuledger.models.transformer.blocks.image_sizes import Images
 from gpuledger.models.transformer.names import PHASES
 
 MAX_TOKENS = 2**31

@@ -61,7 +61,7 @@ def read_attention(path: Path, unit: str, powers: bool = False) -> tuple[pd.Data
     Returns
     -------
     frame : DataFrame
-        With the shapes that :mod:`gpuledger.models.time_model.prefill_law` names.
+        With the shapes that :mod:`gpuledger.models.time_model.attention.prefill_law` names.
     skipped : list of str
         Also how many times are too short for the memory of the GPU in the optional column ``device``.
     """

@@ -28,8 +28,8 @@ def read_encoder(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     ----------
     path : path
         A table of ``op_name`` (with ``encoder`` in it), ``kernel_source, attn_dtype, batch_size, isl, num_heads,
-        head_dim, latency``. Shapes are as :mod:`gpuledger.models.time_model.encoder_law` names them; ``kernel`` also
-        has the head dimension, which it was compiled for.
+        head_dim, latency``. Shapes are as :mod:`gpuledger.models.time_model.attention.encoder_law` names them;
+        ``kernel`` also has the head dimension, which it was compiled for.
     """
     names = ["op_name", "kernel_source", "attn_dtype", "batch_size", "isl", "num_heads", "head_dim", "latency"]
     table = MeasuredTable(path, names, unit=unit)

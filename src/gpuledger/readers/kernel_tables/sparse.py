@@ -13,7 +13,7 @@ from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median
 class _Operation(NamedTuple):
     """What a benchmark's name of a kernel stands for: its operation, and sizes that its table does not state."""
 
-    name: str  # a key of gpuledger.models.time_model.sparse_law.CHOICES
+    name: str  # a key of gpuledger.models.time_model.attention.sparse_law.CHOICES
     group: str
     heads: int  # of the indexer; 0: as the table says, of attention
     width: int  # multiplications per key and head

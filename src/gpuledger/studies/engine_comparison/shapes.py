@@ -11,7 +11,7 @@ import pandas as pd
 from gpuledger import schemas
 from gpuledger.ledger.case_result import slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.fit import HOST_BOUND_S
+from gpuledger.models.time_model.constants.fit_gemm import HOST_BOUND_S
 from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
 from gpuledger.readers.kernel_tables.gemms import RATE, read_gemms
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable

@@ -10,10 +10,10 @@ from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model import Constants, constants_of, gemm_plan, held_back
-from gpuledger.models.time_model.constants import describe_constants, read_table
-from gpuledger.models.time_model.dispatch import ANY, FREE
-from gpuledger.models.time_model.gemm import OPERAND_BYTES
-from gpuledger.models.time_model.launched_tile import launched_tile
+from gpuledger.models.time_model.constants.table import describe_constants, read_table
+from gpuledger.models.time_model.gemms.dispatch import ANY, FREE
+from gpuledger.models.time_model.gemms.launched_tile import launched_tile
+from gpuledger.models.time_model.gemms.law import OPERAND_BYTES
 from gpuledger.readers.gpus import Gpu, find_gpu, known_gpus
 from gpuledger.readers.kernel_tables.launches import read_launches
 
@@ -38,7 +38,7 @@ def reduce(case: Case) -> CaseResult:
 
     Nothing is fitted. The model's constants are the table's for kernels of that GPU and precision that choose freely;
     the tile of a shape is the one with which the model's time is shortest. The rule is that of
-    :mod:`gpuledger.models.time_model.launched_tile`, for Hopper and where k was left whole.
+    :mod:`gpuledger.models.time_model.gemms.launched_tile`, for Hopper and where k was left whole.
 
     Returns
     -------

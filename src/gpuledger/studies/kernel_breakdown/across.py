@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.parts import split_parts
-from gpuledger.studies.kernel_breakdown.timeline_figures import colour_of
-from gpuledger.studies.kernel_breakdown.timeline_tables import recorded_kernels
+from gpuledger.studies.kernel_breakdown.timeline.figures import colour_of
+from gpuledger.studies.kernel_breakdown.timeline.tables import recorded_kernels
 
 #: Classes of kernels in a timeline, by the kind of a model's kernels.
 CLASSES = {

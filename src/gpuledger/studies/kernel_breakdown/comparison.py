@@ -14,10 +14,10 @@ from gpuledger.readers.kernel_names import are_siblings, without_compilers_numbe
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
-from gpuledger.studies.kernel_breakdown.timeline_activity import divided_times
-from gpuledger.studies.kernel_breakdown.timeline_case import PREDICTED, describe_launches
-from gpuledger.studies.kernel_breakdown.timeline_shapes import product_sizes, read_shapes
-from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_step
+from gpuledger.studies.kernel_breakdown.timeline.activity import divided_times
+from gpuledger.studies.kernel_breakdown.timeline.case import PREDICTED, describe_launches
+from gpuledger.studies.kernel_breakdown.timeline.shapes import product_sizes, read_shapes
+from gpuledger.studies.kernel_breakdown.timeline.step import TimelineStep, find_step
 
 #: The two recordings, in the order of time.
 RECORDINGS = ("before", "after")

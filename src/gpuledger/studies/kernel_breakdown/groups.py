@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.deployment.speculation import DRAFT
-from gpuledger.models.transformer.vision import IMAGE
+from gpuledger.models.transformer.blocks.vision import IMAGE
 
 #: In the order in which figures stack them.
 GROUPS = (

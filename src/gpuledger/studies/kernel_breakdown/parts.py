@@ -8,7 +8,7 @@
 * ``memory_parts``: ``phase, held_by, bytes, formula``.
 * ``structure``: see :func:`gpuledger.studies.kernel_breakdown.structure.structure_rows`.
 * ``corrections``: see :func:`gpuledger.studies.kernel_breakdown.corrections.corrections`.
-* ``purposes``: see :func:`gpuledger.studies.kernel_breakdown.training.compare_purposes`.
+* ``purposes``: see :func:`gpuledger.studies.kernel_breakdown.timeline.training.compare_purposes`.
 * ``components``, ``compared``, ``spans``: see :func:`gpuledger.studies.kernel_breakdown.comparison.compare`.
 """
 

@@ -10,13 +10,13 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.parts import one_part
 from gpuledger.models.power import chip_constants, describe_power
-from gpuledger.models.time_model.constants import describe_constants
+from gpuledger.models.time_model.constants.table import describe_constants
 from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.studies.kernel_breakdown.comparison import reduce_comparison
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
-from gpuledger.studies.kernel_breakdown.timeline_case import reduce_timeline
+from gpuledger.studies.kernel_breakdown.timeline.case import reduce_timeline
 
 #: What predicts the times, and how they are labelled.
 TIME_MODEL = ("gpuledger's time model", "predicted by a time model, not measured")

@@ -6,11 +6,8 @@ from dataclasses import fields
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
-from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
-from gpuledger.models.transformer.model import Layers, Model
-from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import (
+from gpuledger.models.transformer.blocks.latent import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.blocks.recurrent import (
     AttentionBesideMamba,
     DeltaAttention,
     LightningAttention,
@@ -18,7 +15,10 @@ from gpuledger.models.transformer.recurrent_blocks import (
     ShortConvolution,
     StateSpace,
 )
-from gpuledger.models.transformer.shared_blocks import SharedBlock
+from gpuledger.models.transformer.blocks.shared import SharedBlock
+from gpuledger.models.transformer.blocks.standard import Attention, Experts, FeedForward, Linear, Nothing
+from gpuledger.models.transformer.formats.precision import BITS, Precision
+from gpuledger.models.transformer.model import Layers, Model
 
 
 def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model import gemm_plan
-from gpuledger.models.time_model.choice import described, gemm_entries
-from gpuledger.models.time_model.constants import Constants
-from gpuledger.models.time_model.gemm import OPERAND_BYTES
+from gpuledger.models.time_model.constants.choice import described, gemm_entries
+from gpuledger.models.time_model.constants.table import Constants
+from gpuledger.models.time_model.gemms.law import OPERAND_BYTES
 from gpuledger.models.time_model.kernels import KernelConstants, gemm_precision
 from gpuledger.readers.gpus import Gpu
 

@@ -8,7 +8,7 @@ from gpuledger.ledger.parts import one_part
 from gpuledger.ledger.viewer import Axis, Guide, View
 from gpuledger.studies.kernel_breakdown.deployment_figures import COLOURS
 from gpuledger.studies.kernel_breakdown.roofline import Roofs, roofline_limits, roofline_points
-from gpuledger.studies.kernel_breakdown.timeline_figures import colour_of
+from gpuledger.studies.kernel_breakdown.timeline.figures import colour_of
 
 
 def view(result: CaseResult) -> View | None:

@@ -20,7 +20,7 @@ from gpuledger.models.power import (
     power_w,
 )
 from gpuledger.models.time_model.accuracy import errors_percent
-from gpuledger.models.time_model.neighbours import Near, shared
+from gpuledger.models.time_model.constants.neighbours import Near, shared
 from gpuledger.readers.gpus import Gpu, find_gpu, known_gpus
 from gpuledger.studies.kernel_power.readings import kernels_share, read_readings, read_steady
 from gpuledger.studies.kernel_power.sustained_products import add_sustained

@@ -10,8 +10,8 @@ import pandas as pd
 from gpuledger.models.power import FULL_CLOCK, PowerConstants
 from gpuledger.models.sustained import IN_TURN, sustained_products
 from gpuledger.models.time_model.accuracy import errors_percent
-from gpuledger.models.time_model.constants import read_table
-from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.models.time_model.constants.table import read_table
+from gpuledger.models.time_model.gemms.law import gemm_time_s
 from gpuledger.readers.gpus import Gpu
 
 #: What readings call a product, the kernel whose constants tell its time, and its type. In fp8, the engines' kernels

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import (
+from gpuledger.models.time_model import work
+from gpuledger.models.time_model.attention import (
     backward_law,
     decode_latent,
     decode_law,
@@ -16,11 +17,10 @@ from gpuledger.models.time_model import (
     prefill_law,
     prefill_tiles,
     sparse_law,
-    work,
 )
-from gpuledger.models.time_model.constants import AnyConstants
-from gpuledger.models.time_model.decode_law import DecodeConstants
-from gpuledger.models.time_model.prefill_law import PrefillConstants
+from gpuledger.models.time_model.attention.decode_law import DecodeConstants
+from gpuledger.models.time_model.attention.prefill_law import PrefillConstants
+from gpuledger.models.time_model.constants.table import AnyConstants
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.kernel_tables.engines import PYTORCH
 from gpuledger.readers.tabular import numbers_of

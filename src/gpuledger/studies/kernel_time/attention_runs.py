@@ -9,12 +9,12 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model import choice
-from gpuledger.models.time_model.backward_law import PRODUCTS, around_bytes, backward_terms
-from gpuledger.models.time_model.decode_law import decode_terms
-from gpuledger.models.time_model.encoder_law import encoder_terms
-from gpuledger.models.time_model.library_kernels import LibraryKernels, library_entries
-from gpuledger.models.time_model.prefill_law import prefill_terms
+from gpuledger.models.time_model.attention.backward_law import PRODUCTS, around_bytes, backward_terms
+from gpuledger.models.time_model.attention.decode_law import decode_terms
+from gpuledger.models.time_model.attention.encoder_law import encoder_terms
+from gpuledger.models.time_model.attention.library_kernels import LibraryKernels, library_entries
+from gpuledger.models.time_model.attention.prefill_law import prefill_terms
+from gpuledger.models.time_model.constants import choice
 from gpuledger.models.time_model.work import attention_work
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.kernel_tables.attention_log import COUNTED, SHAPE, is_log, read_attention_log

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.models.time_model.neighbours import Near, shared
+from gpuledger.models.time_model.constants.fit_law import fit_law
+from gpuledger.models.time_model.constants.neighbours import Near, shared
 
 #: Neighbours that a look-up averages.
 NEIGHBOURS = 4

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.constants import AnyConstants
-from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.constants.fit_law import fit_law
+from gpuledger.models.time_model.constants.table import AnyConstants
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.attention_kinds import ATTENTION

@@ -9,7 +9,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.constants import unseen_constants
+from gpuledger.models.time_model.constants.table import unseen_constants
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.constants import AnyConstants, read_table, unseen_constants
+from gpuledger.models.time_model.constants.table import AnyConstants, read_table, unseen_constants
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
@@ -79,7 +79,7 @@ _RECURRENT = ("convolution", "chunked_rule", "state_update")
 class Measured(NamedTuple):
     """One kernel's rows of a table."""
 
-    kind: str  # a key of gpuledger.models.time_model.constants.KINDS
+    kind: str  # a key of gpuledger.models.time_model.constants.table.KINDS
     spec: Kind | None  # None: a GEMM
     kernel: str
     precision: str

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
-from gpuledger.models.time_model.fit import HOST_BOUND_S
-from gpuledger.models.time_model.neighbours import COUNTS, Near, correction, fit_sharing
+from gpuledger.models.time_model.constants.fit_gemm import HOST_BOUND_S
+from gpuledger.models.time_model.constants.neighbours import COUNTS, Near, correction, fit_sharing
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.baselines import fit_derate, look_up, noise_floor
 from gpuledger.studies.kernel_time.prediction import LARGE_FLOP

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.constants import AnyConstants
+from gpuledger.models.time_model.constants.table import AnyConstants
 from gpuledger.readers.gpus import Gpu
 
 Shapes = Mapping[str, np.ndarray]
@@ -27,7 +27,7 @@ class FittedKernel:
 class Kind:
     """What the study knows of one kind of fused kernel."""
 
-    name: str  # of its constants in the table: a key of :data:`gpuledger.models.time_model.constants.KINDS`
+    name: str  # of its constants in the table: a key of :data:`gpuledger.models.time_model.constants.table.KINDS`
     shapes: Callable[[Gpu, pd.DataFrame], Shapes]  # from GPU and rows of one kernel to what the law takes
     #: From GPU, constants, shapes and precision to ``time_s`` and its terms.
     law: Callable[[Gpu, AnyConstants, Shapes, str], dict[str, np.ndarray]]

@@ -10,10 +10,10 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.transformer import Model, read_model
-from gpuledger.models.transformer.blocks import Attention, Block
-from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.blocks.latent import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.blocks.standard import Attention, Block
+from gpuledger.models.transformer.formats.precision import Precision
 from gpuledger.models.transformer.model import Layers
-from gpuledger.models.transformer.precision import Precision
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 
 #: Blocks that are read, by the benchmark's name: the kind of attention, and whether an indexer selects keys.

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import sparse_law
-from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.attention import sparse_law
+from gpuledger.models.time_model.attention.sparse_kernels import sparse_parts
+from gpuledger.models.time_model.constants.fit_law import fit_law
 from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
-from gpuledger.models.time_model.sparse_kernels import sparse_parts
 from gpuledger.models.transformer import Model, decode, prefill
-from gpuledger.models.transformer.attention import attention_kernels
 from gpuledger.models.transformer.kernels import FUSIONS
+from gpuledger.models.transformer.launches.attention import attention_kernels
 from gpuledger.models.transformer.model import Layers
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_time.module_measurements import block_of, precision_of

@@ -7,16 +7,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import (
-    Constants,
-    constants_of,
-    cublas,
-    fit_constants,
-    gemm_plan,
-    gemm_time_s,
-    held_back,
-)
-from gpuledger.models.time_model.dispatch import ANY, dispatch_of
+from gpuledger.models.time_model import Constants, constants_of, fit_constants, gemm_plan, gemm_time_s, held_back
+from gpuledger.models.time_model.gemms import cublas
+from gpuledger.models.time_model.gemms.dispatch import ANY, dispatch_of
 from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
 from gpuledger.readers.gpus import Gpu, roofline_time_s
 from gpuledger.readers.tabular import by_value

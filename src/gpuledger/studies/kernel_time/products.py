@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import cuda_cores
-from gpuledger.models.time_model.gemm import OPERAND_BYTES
+from gpuledger.models.time_model.gemms.law import OPERAND_BYTES
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.kernel_time.prediction import LARGE_FLOP

@@ -10,9 +10,9 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
-from gpuledger.models.time_model import cublas
-from gpuledger.models.time_model.constants import describe_constants, unseen_constants
-from gpuledger.models.time_model.fit import CONVERTED
+from gpuledger.models.time_model.constants.fit_gemm import CONVERTED
+from gpuledger.models.time_model.constants.table import describe_constants, unseen_constants
+from gpuledger.models.time_model.gemms import cublas
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
 from gpuledger.readers.gpus import Gpu, find_gpu, known_gpus

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.choice import backward_candidates, candidates, gemm_entries, of_shape, origin
-from gpuledger.models.time_model.constants import RELATED, Entry, read_table
-from gpuledger.models.time_model.gemm import gemm_plan
-from gpuledger.models.time_model.neighbours import COUNTS, Near, correction, fit_sharing
+from gpuledger.models.time_model.constants.choice import backward_candidates, candidates, gemm_entries, of_shape, origin
+from gpuledger.models.time_model.constants.neighbours import COUNTS, Near, correction, fit_sharing
+from gpuledger.models.time_model.constants.table import RELATED, Entry, read_table
+from gpuledger.models.time_model.gemms.law import gemm_plan
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.kernel_tables.engines import read_attention
 from gpuledger.readers.kernel_tables.gemms import read_gemms
@@ -56,7 +56,7 @@ def single_gemms(
     shapes : DataFrame, shape (shapes, 3)
         ``m, n, k``.
     precision : str
-        A key of :data:`gpuledger.models.time_model.gemm.OPERAND_BYTES`.
+        A key of :data:`gpuledger.models.time_model.gemms.law.OPERAND_BYTES`.
     engine : str
         ``trtllm``, ``vllm`` or ``sglang``: its kernels only.
     repeated : bool
@@ -75,7 +75,7 @@ def single_gemms(
         The sizes, ``gpu, precision, engine, kernel, time_s``; ``error_percent``, the mean absolute error of the shapes
         that the kernel's constants were not fitted to (NaN: not measured on this GPU in this precision, or with such
         heads); ``flop``, ``bytes``, ``roofline_s``; ``bound``, ``tile_m``, ``tile_n``, ``split_k``, ``waves`` as of
-        :func:`gpuledger.models.time_model.gemm.gemm_plan`; ``constants``, in words, and
+        :func:`gpuledger.models.time_model.gemms.law.gemm_plan`; ``constants``, in words, and
         ``stands_in``, where they come from if such a kernel was not measured (else empty). With `tables` also
         ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` of the nearest measured shape; ``corrected_s``,
         the prediction corrected by what its errors at near shapes have in common, and ``corrected_error_percent``, the

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 
 from gpuledger.ledger import figures
-from gpuledger.models.time_model.constants import ENGINES
+from gpuledger.models.time_model.constants.table import ENGINES
 from gpuledger.readers.gpus import read_gpus
 
 #: Error (%) at which the colour is lightest.

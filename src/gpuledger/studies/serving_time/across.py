@@ -10,7 +10,7 @@ from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.models.time_model.constants import ENGINES
+from gpuledger.models.time_model.constants.table import ENGINES
 from gpuledger.studies.serving_time.figures import draw_ratios
 from gpuledger.studies.serving_time.reduction import LEAST_RUNS
 from gpuledger.studies.serving_time.runs import APART

@@ -10,7 +10,7 @@ from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
 from gpuledger.models.time_model.accuracy import errors_percent
-from gpuledger.models.time_model.constants import ENGINES
+from gpuledger.models.time_model.constants.table import ENGINES
 from gpuledger.studies.serving_time.runs import APART
 from gpuledger.studies.serving_time.tables import short_name
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from gpuledger.ledger import figures
-from gpuledger.models.time_model.constants import ENGINES
+from gpuledger.models.time_model.constants.table import ENGINES
 from gpuledger.studies.serving_time.parallelism import CHOOSERS, WORKLOAD, averages
 from gpuledger.studies.serving_time.tables import short_name
 

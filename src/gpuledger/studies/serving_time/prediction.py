@@ -14,7 +14,7 @@ from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.accuracy import beyond_plausible
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Model, chunk, decode, join, kernels, prefill
-from gpuledger.models.transformer.precision import number_format
+from gpuledger.models.transformer.formats.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.serving_time import sweeps

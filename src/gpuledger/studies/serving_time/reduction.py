@@ -7,7 +7,7 @@ from gpuledger.ledger.case_result import CaseResult, rounded
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model.accuracy import errors_percent
-from gpuledger.models.time_model.constants import describe_constants
+from gpuledger.models.time_model.constants.table import describe_constants
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.serving_time.gain import WORKLOAD, agreed, gains
 from gpuledger.studies.serving_time.parallelism import reduce_choices

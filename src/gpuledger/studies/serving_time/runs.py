@@ -11,9 +11,9 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.constants import ENGINES
+from gpuledger.models.time_model.constants.table import ENGINES
 from gpuledger.models.transformer import Model, Parallel, Precision, read_model
-from gpuledger.models.transformer.blocks import Experts
+from gpuledger.models.transformer.blocks.standard import Experts
 from gpuledger.readers.gpus import Gpu, rows_on
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.serving_time import sweeps

@@ -12,7 +12,7 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.power import FULL_CLOCK, chip_constants, describe_power
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.accuracy import beyond_plausible, errors_percent
-from gpuledger.models.time_model.constants import describe_constants
+from gpuledger.models.time_model.constants.table import describe_constants
 from gpuledger.models.training import TrainingRun, hfu_percent, mfu_percent, predict_steps, training_memory
 from gpuledger.models.training.memory import fits
 from gpuledger.models.training.run import IMPLEMENTATIONS

@@ -1,0 +1,1 @@
+"""The kernels that each block launches, as rows of the kernel table."""
