@@ -52,6 +52,7 @@ from gpuledger.studies.kernel_breakdown.timeline.tables import (
     recorded_kernels,
     repeated,
 )
+from gpuledger.studies.kernel_breakdown.view import view
 from notebooks import run_notebook
 
 US = 1e-6
@@ -544,6 +545,7 @@ def test_only_repetitions_that_a_models_layers_explain_are_called_layers(tmp_pat
     assert ("its layers" in describe_step(result)) == (word == "layer")
     alone = reduce(tmp_path)
     assert repeated(alone) == "repetition"
+    assert view(alone).fields["repetition"].max() == times - 1
     assert f"In it 4 kernels repeat {times} times, 21.0 µs each" in describe_step(alone)
 
 

@@ -37,8 +37,8 @@ def _timeline(rows: pd.DataFrame) -> View:
     fields = {"kernel": rows["name"], "class": group, "start (ms)": start, "duration (µs)": duration}
     if "predicted_s" in rows:
         fields["predicted (µs)"] = 1e6 * rows["predicted_s"]
-    if "layer" in rows:
-        fields["layer"] = rows["layer"].where(rows["layer"] >= 0)
+    if "repetition" in rows:
+        fields["repetition"] = rows["repetition"].where(rows["repetition"] >= 0)
     for name in ("operator", "shapes"):
         if name in rows:
             fields[name] = rows[name].fillna("–").str.slice(0, 80)
