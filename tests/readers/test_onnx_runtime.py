@@ -62,3 +62,10 @@ def test_a_profile_without_kernels_or_times_is_told_of(tmp_path):
     path.write_text(hostile, "utf-8")
     with pytest.warns(InputWarning, match="1 event has no valid time or duration"):
         assert len(read_timeline(path).kernels) == 8
+
+
+def test_half_a_character_is_written_as_an_escape(tmp_path):
+    """Found by the fuzzer: pandas and pyarrow take no text with one."""
+    (path := tmp_path / "profile.json").write_text(profile().replace("add_kernel", "\\ud800").replace("Add", "\\ud801"))
+    rows = read_timeline(path).kernels.iloc[:3]
+    assert rows["kernel"].tolist()[2] == "\\ud800" and rows["operator"].tolist()[2] == "\\ud801"

@@ -132,3 +132,11 @@ def test_a_stack_without_end_takes_no_time_without_end(tmp_path):
     deep |= {"args": {"call_stack": ["ROOT", *map(str, range(50_000)), "k"]}}
     operator = read_timeline(write(tmp_path / "a.chrome_trace", {"traceEvents": [deep]})).kernels["operator"][0]
     assert operator.split("/") == [str(number) for number in range(99)]
+
+
+def test_half_a_character_in_a_scope_is_written_as_an_escape(tmp_path):
+    """Found by the fuzzer: pandas and pyarrow take no text with one."""
+    kernels = [proton_kernel("\ud800", f"part {number % 2}", "k", 100.0 * number, 10.0) for number in range(4)]
+    timeline = read_timeline(write(tmp_path / "a.chrome_trace", {"traceEvents": kernels}))
+    assert timeline.host["name"].tolist() == ["part 0", "part 1", "part 0", "part 1"]
+    assert "\\ud800" in timeline.kernels["operator"].iloc[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from gpuledger.errors import visible
 from gpuledger.readers.timelines.events import TraceEvents, moment_and_duration, number
 from gpuledger.readers.timelines.table import Timeline, finish, sizes
 
@@ -32,9 +33,9 @@ def read_onnx_runtime(path: str | Path) -> Timeline:
     left_out = 0
     for batch in TraceEvents(path, _WANTED, lambda event: str(event.get("cat")) in _CATEGORIES):
         for event in batch:
-            name, inside = str(event.get("name", "")), event.get("args")
+            name, inside = visible(str(event.get("name", ""))), event.get("args")
             inside = inside if isinstance(inside, dict) else {}
-            operator = str(inside.get("op_name") or "")
+            operator, thread = visible(str(inside.get("op_name") or "")), visible(str(event.get("tid")))
             times = moment_and_duration(event)
             if times is None:
                 left_out += 1
@@ -42,9 +43,9 @@ def read_onnx_runtime(path: str | Path) -> Timeline:
                 stream, *shape = (number(inside.get(key)) for key in ("stream", *_SHAPE))
                 kernels.append((name, operator, stream, *times, *shape))
             elif event["cat"] == "Node" and name.endswith(_OPERATOR):
-                host.append((operator or name.removesuffix(_OPERATOR), "operator", str(event.get("tid")), *times))
+                host.append((operator or name.removesuffix(_OPERATOR), "operator", thread, *times))
             elif name == _RUN:
-                host.append((name, "annotation", str(event.get("tid")), *times))
+                host.append((name, "annotation", thread, *times))
     rows = pd.DataFrame(kernels, columns=["kernel", "operator", "stream", "start_s", "duration_s", *_SHAPE])
     calls = pd.DataFrame(host, columns=["name", "kind", "thread", "start_s", "duration_s"])
     for table in (rows, calls):

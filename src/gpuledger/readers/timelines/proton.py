@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, visible
 from gpuledger.readers.timelines.events import TraceEvents, moment_and_duration
 from gpuledger.readers.timelines.table import Timeline, finish
 
@@ -165,7 +165,9 @@ def _shares(
 
 def _numbered_scopes(stacks: Sequence[Scopes], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return, as annotations, the outermost scopes that differ in a number, each while its kernels run."""
-    rows = pd.DataFrame({"start_s": columns["start_s"], "end_s": columns["start_s"], "stack": stacks})
+    shown = {stack: tuple(map(visible, stack)) for stack in set(stacks)}
+    rows = pd.DataFrame({"start_s": columns["start_s"], "end_s": columns["start_s"]})
+    rows["stack"] = pd.Series([shown[stack] for stack in stacks], dtype=object)
     rows["end_s"] += np.asarray(columns["duration_s"], float)
     rows = rows.sort_values("start_s", kind="stable", ignore_index=True)
     for depth in range(max(map(len, stacks), default=1) - 1):
