@@ -94,6 +94,13 @@ def text_of(root, page):
     return " ".join((root / page).read_text("utf-8").split())
 
 
+def data_of(root, folders):
+    files = [root / f"results/{folder}/data.parquet" for folder in folders]
+    if not all(file.is_file() for file in files):
+        pytest.skip("the median of all runs needs their data, which is not tracked: make the default target first")
+    return pd.concat(map(pd.read_parquet, files))
+
+
 def summary(root, folder):
     return json.loads((root / "results" / folder / "summary.json").read_text("utf-8"))
 
@@ -243,10 +250,7 @@ def test_the_appendix_lists_the_errors_of_workers_that_only_decode(root):
 def test_the_pages_say_how_disaggregated_runs_were_predicted(root):
     gpus = ("b200", "gb200", "gb300", "h200")
     found = {gpu: summary(root, f"{RUNS}/{gpu}") for gpu in (*gpus, "b300", "h100")}
-    files = [root / f"results/{RUNS}/{gpu}/data.parquet" for gpu in gpus]
-    if not all(file.is_file() for file in files):
-        pytest.skip("the median of all runs needs their data: make the default target first")
-    data = pd.concat(map(pd.read_parquet, files))
+    data = data_of(root, [f"{RUNS}/{gpu}" for gpu in gpus])
     runs = data[(data["mode"] == "disagg") & data["predicted_rate"].notna()]
     errors = 100 * (runs["predicted_rate"] / runs["measured_rate"] - 1).abs()
     median = f"a median error of {errors.median():.1f} %"
@@ -256,7 +260,7 @@ def test_the_pages_say_how_disaggregated_runs_were_predicted(root):
         [found[gpu][f"disagg_{name}"]["value"] for gpu in ("b200", "h200")]
         for name in ("gain_measured", "gain_predicted", "better_predicted_percent")
     ]
-    models = " ".join((root / "docs/MODELS.md").read_text("utf-8").split())
+    models = text_of(root, "docs/MODELS.md")
     for words in (
         f"In {len(runs)} disaggregated runs",
         f"{median} (mean {errors.mean():.1f} %): B200 {own[0]} %, GB200 {own[1]}, GB300 {own[2]} and H200 {own[3]}",
@@ -282,10 +286,7 @@ def test_the_pages_list_the_errors_of_served_runs_that_others_published(root):
 
 
 def test_the_readme_has_the_median_error_of_served_runs_that_others_published(root):
-    files = [root / f"results/served-runs/serving_time/{gpu}/data.parquet" for gpu in ("h100", "h200", "b200", "l40s")]
-    if not all(file.is_file() for file in files):
-        pytest.skip("the median of all runs needs their data: make the default target first")
-    runs = pd.concat(map(pd.read_parquet, files))
+    runs = data_of(root, [f"served-runs/serving_time/{gpu}" for gpu in ("h100", "h200", "b200", "l40s")])
     error = 100 * (runs["predicted_s"] / runs["measured_s"] - 1).abs().median()
     readme = text_of(root, "README.md")
     assert f"[{len(runs)} served runs]" in readme and f"with a median error of {error:.1f} %, from" in readme
