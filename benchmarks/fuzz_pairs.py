@@ -67,15 +67,16 @@ def pairs(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     """Yield the name of a reader, a file that it reads, and the reader."""
     (launches := folder / "launches.csv").write_text(_LAUNCHES, "utf-8")
     (page := folder / "page.csv").write_text(_LAUNCHES, "utf-8")
-    yield "ncu, with a baseline", launches, lambda path: _tables(profile(page, path))
-    yield "ncu, against a baseline", launches, lambda path: _tables(profile(path, page))
+    yield "analysis of ncu, with a baseline", launches, lambda path: _tables(profile(page, path))
+    yield "analysis of ncu, against a baseline", launches, lambda path: _tables(profile(path, page))
     (events := folder / "before.json").write_text(_EVENTS, "utf-8")
-    yield "kineto, with a baseline", events, partial(compare, _kept(folder, _EVENTS))
-    yield "kineto, broken down", events, lambda path: break_down(read_timeline(path))
+    yield "analysis of kineto, with a baseline", events, partial(compare, _kept(folder, _EVENTS))
+    yield "analysis of kineto, broken down", events, lambda path: break_down(read_timeline(path))
     yield "kineto, in gzip", events, _compressed
     (row := folder / "row.json").write_text(json.dumps([_SERVED, _SERVED | _APART]), "utf-8")
-    yield "InferenceX rows, predicted", row, _served
-    yield "ncu, in a folder", launches, partial(_folder, _LAUNCHES)
+    yield "analysis of InferenceX rows, predicted", row, _served
+    yield "InferenceX rows, read", row, _runs
+    yield "analysis of ncu, in a folder", launches, partial(_folder, _LAUNCHES)
     (published := folder / "published.yaml").write_text(_CLAIMS, "utf-8")
     yield "claims", published, _scorecard
     yield "study.yaml", ROOT / "src/gpuledger/studies/memory_usage/study.yaml", read_study
@@ -152,10 +153,14 @@ def _compressed(path: Path) -> object:
     return read_timeline(packed)
 
 
-def _served(path: Path) -> object:
+def _runs(path: Path) -> pd.DataFrame:
     gpu = find_gpu("h100-sxm")
     remedies = {"engine": "add --engine", "model": "add --model", "tensor": "add --tp"}
-    return predict_table(table_of(runs_on(gpu, path), {}, (path, ""), remedies), gpu, None, (path, ""))
+    return table_of(runs_on(gpu, path), {}, (path, ""), remedies)
+
+
+def _served(path: Path) -> object:
+    return predict_table(_runs(path), find_gpu("h100-sxm"), None, (path, ""))
 
 
 def _folder(whole: str, path: Path) -> object:

@@ -1,4 +1,7 @@
-"""Small tables of every kind that a study reads, and how: a list beside `fuzz_corpus`."""
+"""Small tables of every kind that a study reads, and how: a list beside `fuzz_corpus`.
+
+A parser is named after the study and the key of a case that names the table.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -16,14 +19,23 @@ from gpuledger.readers.kernel_tables.recurrent import read_recurrent
 from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
 from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.readers.tabular import read_csv
+from gpuledger.studies.engine_comparison.shapes import read_shapes
+from gpuledger.studies.kernel_power.readings import read_readings
 from gpuledger.studies.kernel_time.attention_runs import COLUMNS as ATTENTION_COLUMNS
+from gpuledger.studies.kernel_time.layer_measurements import read_layers
+from gpuledger.studies.kernel_time.measurements import read_llmcompass, read_vidur
 from gpuledger.studies.kernel_time.module_measurements import read_modules
 from gpuledger.studies.kernel_time.products import COLUMNS as PRODUCT_COLUMNS
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
+from gpuledger.studies.normalization_roofline.liger import read_benchmark
+from gpuledger.studies.normalization_roofline.reduction import read_times
 from gpuledger.studies.serving_time.results import read_results
 from gpuledger.studies.serving_time.runs import read_runs
+from gpuledger.studies.training_time.runs import read_runs as read_training_runs
 
 ROOT = Path(__file__).resolve().parents[1]
+#: How the name of a reader begins that also computes from what is read.
+ANALYSIS = "analysis of"
 #: Times that a case of ceilings needs, undamaged.
 BESIDE = "beside.csv"
 ROWS = (
@@ -34,22 +46,33 @@ LIGER = (
     "kernel_name,kernel_provider,kernel_operation_mode,metric_name,metric_unit,x_value,y_value_50,"
     "extra_benchmark_config_str,gpu_name,liger_version\n"
 )
-#: Tables of the studies: the study, what its case says, and a few rows or a published table.
+#: Tables that are reduced, too: the study, what the table is, what its case says, the reader, a few rows or a published
+#: table. Without a reader, the reduction does little but read.
 CASES = [
-    ("kernel_overhead", "table: NAME", "kernel_overhead/table3.csv"),
-    ("memory_usage", "table: NAME", "memory_usage/fig12.csv"),
-    ("exposed_latency", "table: NAME", "exposed_latency/fig13.csv"),
-    ("warp_scheduling", "cdf: NAME", "warp_scheduling/fig17a.csv"),
-    ("kernel_time", "measurements: NAME, gpu: a100-sxm-80gb, unit: TFLOP/s", "kernel_time/cublas_fp16.csv"),
+    ("kernel_overhead", "Table 3", "table: NAME", None, "kernel_overhead/table3.csv"),
+    ("memory_usage", "Figure 12", "table: NAME", None, "memory_usage/fig12.csv"),
+    ("exposed_latency", "Figure 13", "table: NAME", None, "exposed_latency/fig13.csv"),
+    ("warp_scheduling", "Figure 17a", "cdf: NAME", None, "warp_scheduling/fig17a.csv"),
+    (
+        "kernel_time",
+        "a table of speeds",
+        "measurements: NAME, gpu: a100-sxm-80gb, unit: TFLOP/s",
+        lambda case: read_gemms(case.path("measurements"), case.inputs["unit"]),
+        "kernel_time/cublas_fp16.csv",
+    ),
     (
         "training_time",
+        "runs",
         "runs: NAME, gpu: h100-sxm",
+        lambda case: read_training_runs(case, find_gpu("h100-sxm")),
         "model,gpu,gpus,sequence_tokens,micro_batch,accumulation,recompute,precision,tokens_per_s\n"
         "Llama-3.1-8B,h100-sxm,8,4096,1,4,false,bf16,60000\nLlama-3.1-8B,h100-sxm,8,8192,1,4,true,fp8,50000\n",
     ),
     (
         "kernel_power",
+        "a benchmark",
         "moe: NAME, gpu: b200, unit: ms",
+        lambda case: read_readings(case, 3.0),
         "kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,"
         "latency,power,power_limit\n"
         + "".join(
@@ -60,48 +83,70 @@ CASES = [
     ),
     (
         "engine_comparison",
+        "GEMMs",
         "measurements: {old: NAME, new: NAME}, baseline: old, gpu: h100-sxm, unit: ms",
+        read_shapes,
         "gemm_dtype,m,n,k,latency\n" + "".join(f"bfloat16,{m},4096,4096,0.0{m}\n" for m in range(11, 19)),
     ),
     (
         "kernel_time",
+        "LLMServingSim",
         "layers: NAME, model: Llama-3.1-8B, gpu: h100-sxm, unit: ns",
+        lambda case: read_layers(case, case.path("layers")),
         "layer_name,input,kv_cache,tp_size,latency(ns)\nq_proj,1,0,1,9000\no_proj,64,0,2,12000\nqkv_proj,1,0,1,9000\n",
     ),
     (
         "kernel_time",
+        "Vidur",
         "operators: NAME, gpu: a100-sxm-80gb, unit: ms",
+        read_vidur,
         "time_stats.attn_pre_proj.median,time_stats.add.median,n_head,n_kv_head,n_embd,n_expanded_embd,use_gated_mlp,"
         "num_tokens,num_tensor_parallel_workers\n1.2,0.02,32,8,4096,14336,True,64,1\n1.4,0.03,32,8,4096,14336,True,128,2\n",
     ),
     (
         "kernel_time",
+        "softmax",
         "throughput: {softmax: NAME}, gpu: a100-sxm-80gb",
+        read_llmcompass,
         "4096, 32, 9.9\n4096, 64, 19.6\n4096, 128, 37.2\n",
     ),
     (
         "kernel_time",
+        "matmul",
         "throughput: {matmul: NAME}, gpu: a100-sxm-80gb",
+        read_llmcompass,
         "64, 12288, 12288, 0.1900ms, 101.7124Tflops\n128, 12288, 12288, 0.2003ms, 193.0114Tflops\n"
         "256, 12288, 12288, 0.3185ms, 242.7090Tflops\n",
     ),
-    ("normalization_roofline", "rows: NAME, gpu: a100-sxm-80gb", ROWS),
     (
         "normalization_roofline",
+        "times",
+        "rows: NAME, gpu: a100-sxm-80gb",
+        lambda case: read_times(case, "rows"),
+        ROWS,
+    ),
+    (
+        "normalization_roofline",
+        "of layers",
         "benchmark: NAME, kernel: layer_norm, device: g, version: '1', gpu: a100-sxm-80gb",
+        read_benchmark,
         LIGER
         + 'layer_norm,liger,forward,speed,ms,1024,0.03,"{""M"": 4096, ""dtype"": ""torch.float32"", ""eps"": 1}",g,1\n'
         'layer_norm,huggingface,forward,speed,ms,1024,0.05,"{""M"": 4096, ""dtype"": ""torch.float32""}",g,1\n',
     ),
     (
         "normalization_roofline",
+        "of groups",
         "benchmark: NAME, kernel: group_norm, device: g, version: '1', gpu: a100-sxm-80gb",
+        read_benchmark,
         LIGER + 'group_norm,liger,forward,speed,ms,64,0.03,"{""M"": 128, ""H"": 512, ""channels_per_group"": 4, '
         '""dtype"": ""torch.float32""}",g,1\n',
     ),
     (
         "normalization_roofline",
-        f"rows: {BESIDE}, ceilings: NAME, gpu: h200-sxm",
+        "ceilings",
+        f"ceilings: NAME, rows: {BESIDE}, gpu: h200-sxm",
+        lambda case: read_times(case, "ceilings"),
         "ceiling,cache,moved_bytes,flops,time_median_ns\nlaunch,warm,0,0,1500.0\n"
         "multiply_add,warm,0,1099511627776,16943455.0\ncopy,cold,262144,0,1559.4\ncopy,warm,262144,0,1500.5\n",
     ),
@@ -128,26 +173,28 @@ DEEPGEMM_LOG = """Testing GEMM:
  > Perf (m=   128, n=  2112, k=  7168, 1D2D, layout=NT, BF16, acc=0):   11.5 us |  337 TFLOPS | 1443 GB/s | 1.02x cuBLAS
 """
 #: One log of each way to print times of attention.
-ATTENTION_LOGS = (
-    "### causal=False, headdim=64, batch_size=4, seqlen=1024 ###\n"
+ATTENTION_LOGS = {
+    "log of FlashAttention-2": "### causal=False, headdim=64, batch_size=4, seqlen=1024 ###\n"
     "Flash2 fwd: 100.00 TFLOPs/s, bwd: 80.00 TFLOPs/s, fwd + bwd: 84.85 TFLOPs/s\n"
     "Pytorch fwd: 20.00 TFLOPs/s, bwd: 30.00 TFLOPs/s, fwd + bwd: 26.25 TFLOPs/s\n",
-    "### headdim = 128, causal = True, seqlen = 4096 ###\nFav2 fwd: 0.400ms, 343.6 TFLOPS\n"
+    "log of FlashAttention-3": "### headdim = 128, causal = True, seqlen = 4096 ###\nFav2 fwd: 0.400ms, 343.6 TFLOPS\n"
     "CuDNN bwd: 1.000ms, 343.6 TFLOPS\n[1CTA] FA Python bwd: 2.000ms, 171.8 TFLOPS\n",
-    "Benchmarking FA4 fwd, hdim=192, seqlen_q=2048, seqlen_kv=2048, causal=True, nheads=24, nheads_kv=8\n\n=====\n"
+    "log of FlashAttention-4": "Benchmarking FA4 fwd, hdim=192, seqlen_q=2048, seqlen_kv=2048, causal=True, "
+    "nheads=24, nheads_kv=8\n\n=====\n"
     "  FWD (ms / TFLOPS / MFU%)\n=====\n     hdim causal batch seqlen   cuDNN              FA4\n-----\n"
     "  192-128   True     2   2048       —    0.30/859/38.2%\n",
-    "b=8, s_q=2, mean_sk=4096, h_q=16, h_kv=1, d=576, dv=512, causal=True, varlen=False\n"
+    "log of FlashMLA": "b=8, s_q=2, mean_sk=4096, h_q=16, h_kv=1, d=576, dv=512, causal=True, varlen=False\n"
     "0.050 ms, 46 TFLOPS, 800 GB/s\n",
-)
+}
 CUTLASS_TABLE = (
     "CSV Results:\n\nProblem,Provider,OperationKind,m,n,k,A,B,Runtime\n"
     "1,CUTLASS,gemm,8,16,32,f16:row,f16:row,0.5\n2,CUTLASS,gemm,8,16,64,f16:row,f16:row,0.5\n"
 )
-#: Tables that take longer to reduce than to read: the study, what its case says, the reader, a few rows.
+#: Tables that are only read, as they take long to reduce.
 READ = [
     (
         "kernel_time",
+        "of engines",
         "attention: NAME, gpu: h100-sxm, unit: ms",
         lambda case: read_attention(case.path("attention"), case.inputs["unit"]),
         "op_name,kernel_source,attn_dtype,kv_cache_dtype,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,"
@@ -156,6 +203,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "of encoders",
         "attention: NAME, gpu: b200, unit: ms",
         lambda case: read_attention(case.path("attention"), case.inputs["unit"]),
         "op_name,kernel_source,attn_dtype,batch_size,isl,num_heads,head_dim,latency\n"
@@ -164,18 +212,20 @@ READ = [
     *(
         (
             "kernel_time",
-            f"measurements: NAME, gpu: {gpu}, unit: {unit}",
+            name,
+            f"measurements: NAME, gpu: h100-sxm, unit: {unit}",
             lambda case: read_gemms(case.path("measurements"), case.inputs["unit"]),
             text,
         )
-        for gpu, unit, text in (
-            ("h100-sxm", "ms", CUTLASS_LOG),
-            ("h200-sxm", "ms", CUTLASS_TABLE),
-            ("h100-sxm", "us", DEEPGEMM_LOG),
+        for name, unit, text in (
+            ("log of CUTLASS", "ms", CUTLASS_LOG),
+            ("table of CUTLASS", "ms", CUTLASS_TABLE),
+            ("log of DeepGEMM", "us", DEEPGEMM_LOG),
         )
     ),
     (
         "kernel_time",
+        "of engines",
         "quantise: NAME, gpu: h100-sxm, unit: ms",
         lambda case: read_quantise(case.path("quantise"), case.inputs["unit"]),
         "op_name,kernel_source,quant_dtype,m,k,latency\nscale_matrix,torch_ops,fp8,1,128,0.002\n"
@@ -183,6 +233,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "mamf-finder",
         "measurements: NAME, gpu: b200, unit: TFLOP/s",
         lambda case: read_gemms(case.path("measurements"), case.inputs["unit"]),
         "** Dtype: torch.bfloat16\n- benchmark version: 2\n"
@@ -191,6 +242,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "published",
         "products: NAME",
         lambda case: read_csv(case.path("products"), PRODUCT_COLUMNS),
         "run,gpu,precision,m,n,k,tflop_per_s,same_operands\na,h100-sxm,bf16,4096,4096,4096,700.5,true\n"
@@ -198,6 +250,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "published",
         "attention_runs: NAME",
         lambda case: read_csv(case.path("attention_runs"), ATTENTION_COLUMNS),
         "run,gpu,library,pass,precision,causal,requests,queries,keys,heads,kv_heads,key_dim,value_dim,time_ms,tflop_per_s\n"
@@ -207,14 +260,16 @@ READ = [
     *(
         (
             "kernel_time",
-            f"attention_runs: NAME, gpu: {gpu}",
+            name,
+            "attention_runs: NAME, gpu: h100-sxm",
             lambda case: read_attention_log(case.path("attention_runs")),
             text,
         )
-        for gpu, text in zip(("h100-sxm", "h200-sxm", "b200", "h20-sxm"), ATTENTION_LOGS, strict=True)
+        for name, text in ATTENTION_LOGS.items()
     ),
     (
         "kernel_time",
+        "of engines",
         "batched: NAME, gpu: h100-sxm, unit: ms",
         lambda case: read_products(case.path("batched"), case.inputs["unit"]),
         "op_name,kernel_source,bmm_dtype,num_tokens,num_heads,latency\nmla_gen_pre,torch_bmm,bfloat16,1,16,0.004\n"
@@ -222,6 +277,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "of engines",
         "moe: NAME, gpu: h100-sxm, unit: ms",
         lambda case: read_moe(case.path("moe"), case.inputs["unit"]),
         "kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,"
@@ -229,6 +285,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "of engines",
         "collectives: NAME, gpu: h100-sxm, unit: ms",
         lambda case: read_collectives(case.path("collectives"), case.inputs["unit"]),
         "op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency\n"
@@ -236,6 +293,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "of engines",
         "recurrent: NAME, gpu: h100-sxm, unit: ms",
         lambda case: read_recurrent(case.path("recurrent"), case.inputs["unit"]),
         "op_name,kernel_source,phase,batch_size,seq_len,d_conv,num_k_heads,head_k_dim,num_v_heads,head_v_dim,latency\n"
@@ -244,6 +302,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "of engines",
         "sparse: NAME, gpu: h100-sxm, unit: ms",
         lambda case: read_sparse(case.path("sparse"), case.inputs["unit"]),
         "op_name,kernel_source,num_heads,batch_size,isl,step,compress_ratio,score_mode,latency\n"
@@ -252,6 +311,7 @@ READ = [
     ),
     (
         "kernel_time",
+        "of engines",
         "modules: NAME, configs: ., gpu: h100-sxm, unit: ms",
         lambda case: read_modules(case, case.path("modules")),
         "framework,op_name,kernel_source,model,gemm_type,kv_cache_dtype,num_heads,batch_size,isl,step,latency\n"
@@ -260,6 +320,7 @@ READ = [
     ),
     (
         "metric_sweep",
+        "laws",
         "measurements: NAME",
         lambda case: read_launches(case, PATTERNS),
         "kernel_class,metric,unit,n_layer,hidden_dim,seq_len,value\n"
@@ -268,19 +329,22 @@ READ = [
     ),
     (
         "metric_sweep",
-        "measurements: NAME, observations: NAME",
+        "observed",
+        "observations: NAME, measurements: NAME",
         read_observations,
         "model,kernel_class,kernel_name,metric,observation\n"
         'gpt2,gemm,"k<float, 1>",sm__inst_executed_pipe_tensor.sum,nonzero\ngpt2,gemm,l,dram__bytes_read.sum,zero\n',
     ),
     (
         "serving_time",
+        "published",
         "runs: NAME, gpu: h100-sxm",
         lambda case: read_runs(case, find_gpu("h100-sxm")),
         (ROOT / "traces/published/serving_time/llama_70b_h100.csv").read_text("utf-8"),
     ),
     (
         "serving_time",
+        "SGLang",
         "results: [{files: NAME, parallel: {tensor: 4}}], gpu: h100-sxm",
         lambda case: read_results(case, find_gpu("h100-sxm")),
         '{"backend": "sglang", "request_rate": 4.5, "max_concurrency": 8, "server_info": {"model_path": "Qwen3-8B",'
@@ -289,6 +353,7 @@ READ = [
     ),
     (
         "serving_time",
+        "InferenceX",
         "results: [{files: NAME}], gpu: h100-sxm",
         lambda case: read_results(case, find_gpu("h100-sxm")),
         '[{"hw": "h100-nb", "conc": 8, "model": "openai/gpt-oss-120b", "framework": "vllm", "precision": "fp4",'
@@ -300,13 +365,13 @@ READ = [
 
 def tables(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     """Yield the name of a reader, a table that it reads, and the reader."""
-    for number, (study, inputs, table) in enumerate(CASES):
+    for number, (study, title, inputs, read, table) in enumerate([*CASES, *READ]):
         (own := folder / f"case{number}").mkdir()
-        text = table if "\n" in table else (ROOT / "traces/published" / table).read_text("utf-8")
-        yield f"{study} {{{inputs}}}", written(own / "table.csv", text), reduced(study, inputs)
-    for number, (study, inputs, read, text) in enumerate(READ):
-        (own := folder / f"read{number}").mkdir()
-        yield f"{study} {{{inputs}}}", written(own / "table.csv", text), reading(study, inputs, read)
+        text = (ROOT / "traces/published" / table).read_text("utf-8") if table.endswith(".csv") else table
+        path, name = written(own / "table.csv", text), f"{study}.{inputs.partition(':')[0]}, {title}"
+        yield name, path, reading(study, inputs, read) if read else reduced(study, inputs)
+        if read and number < len(CASES):
+            yield f"{ANALYSIS} {name}", path, reduced(study, inputs)
 
 
 def written(path: Path, content: str | bytes) -> Path:

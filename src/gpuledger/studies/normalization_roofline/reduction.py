@@ -47,6 +47,11 @@ _CEILINGS = (
     Column("configuration", optional=True),
     *_TIMES,
 )
+#: By the key of a case: a table's columns, and which of them no two rows share.
+_TABLES = {
+    "rows": (_ROWS, ["kernel", "rows", "length", "cache"]),
+    "ceilings": (_CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"]),
+}
 
 
 def flops_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
@@ -84,10 +89,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         ``bound`` (``launch``, ``L2``, ``DRAM``), then the ceilings, with ``ceiling`` in place of ``kernel``. Without
         copies ``data_sheet_share_percent`` takes the place of ``copy_share_percent``.
     """
-    if "benchmark" in case.inputs:
-        rows = read_benchmark(case)
-    else:
-        rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
+    rows = read_benchmark(case) if "benchmark" in case.inputs else read_times(case, "rows")
     optimised = (case.inputs["optimised"],) if "optimised" in case.inputs else OPTIMISED
     if not rows["kernel"].isin(optimised).any():
         problem = f"no row is of '{optimised[0]}' ({schemas.nearest(optimised[0], rows['kernel'].unique())})"
@@ -97,7 +99,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         raise case.error("optimised", "the copy sets the roof, and is no kernel in question", "name another kernel")
     ceilings = None
     if "ceilings" in case.inputs:
-        ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
+        ceilings = read_times(case, "ceilings")
     gpu = None
     if "gpu" in case.inputs:
         gpu = gpus.find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
@@ -141,9 +143,10 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     return result
 
 
-def _read(case: Case, key: str, columns: tuple[Column, ...], names: list[str]) -> pd.DataFrame:
+def read_times(case: Case, key: str) -> pd.DataFrame:
+    """Read the table of times that a case names as its ``rows`` or ``ceilings``, with their columns."""
     path = case.path(key)
-    table = read_csv(path, columns, names)
+    table = read_csv(path, *_TABLES[key])
     for low, high in (("time_p5_ns", "time_median_ns"), ("time_median_ns", "time_p95_ns")):
         if low in table and high in table:
             refuse_row(path, table[low] > table[high], low, f"{low} is larger than {high}", "correct the row")
