@@ -149,6 +149,11 @@ _AUTOGRAD = """[{"name": "mm", "ph": "X", "ts": 1.5, "dur": 9.25, "tid": 0, "pid
 {"name": "NAME", "ph": "X", "ts": 5, "dur": 4.5, "tid": 0, "pid": "CUDA functions", "args": {}}, \
 {"name": "mm", "ph": "f", "ts": 6, "tid": 0, "pid": "CUDA functions", "id": 0, "cat": "cpu_to_cuda", "args": {}}, \
 {"name": "NAME", "ph": "X", "ts": 6, "dur": 2.5, "tid": 0, "pid": "CUDA functions", "args": {}}]"""
+_PADDLE = """{"schemaVersion": "1.0.2", "span_index": "0", "traceEvents": [
+{"name": "relu dygraph[9.5 us]", "pid": 7, "tid": "7(C++)", "ts": 17, "dur": 9.5, "ph": "X", "cat": "Operator",
+ "args": {"start_time": "0.5 us", "input_shapes": {"x": [[8, 64]]}, "input_dtypes": {"x": ["float"]}}},
+{"name": "relu[2.25 us]", "pid": 0, "tid": 7, "ts": 20, "dur": 2.25, "ph": "X", "cat": "Kernel",
+ "args": {"start_time": "3.5 us", "device": 0, "stream": 7, "correlation id": 3, "grid": [8, 1, 1]}}, {}]}"""
 #: What nvprof writes with --csv and prints, what torch.profiler prints, and what benchmarks of a server print.
 _NVPROF_CSV = """==12== Profiling result:
 "Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Size","Device","Stream","Name"
@@ -287,6 +292,7 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     ran = session.replace("Session", "Kernel").replace("model_run", "k").replace("{}", launch)
     events = ",\n".join((session, node, ran, ran))
     yield "ONNX Runtime", written(folder / "onnx.json", f"[{events}]"), read_timeline
+    yield "Paddle", written(folder / "a.paddle_trace.json", _PADDLE), read_timeline
     yield "autograd, operators", written(folder / "mm.json", _AUTOGRAD.replace("NAME", "mm")), read_timeline
     yield "autograd, kernels", written(folder / "gemm.json", _AUTOGRAD.replace("NAME", "gemm")), read_timeline
     with zipfile.ZipFile(folder / "trace.zip", "w", zipfile.ZIP_DEFLATED) as archive:

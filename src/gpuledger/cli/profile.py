@@ -53,8 +53,8 @@ def profile(
     """Print what each kernel of FILE did and what limited it.
 
     FILE is any output of Nsight Compute: a report, CSV, or what it prints in a terminal; - for standard input. Of a
-    timeline (torch.profiler, JAX, ONNX Runtime, Nsight Systems, rocprof, proton), the launches and the time of each
-    kernel; with a baseline, what made a step shorter or longer.
+    timeline (torch.profiler, JAX, Paddle, ONNX Runtime, Nsight Systems, rocprof, proton), the launches and the time of
+    each kernel; with a baseline, what made a step shorter or longer.
     """
     from gpuledger.ledger.stored_data import parts
     from gpuledger.readers.gpus import find_gpu

@@ -25,6 +25,7 @@ def title_of_json(head: bytes) -> str | None:
         "kineto": "timeline of torch.profiler (Kineto)",
         "autograd": "trace of torch.autograd.profiler",
         "onnx": "timeline of ONNX Runtime",
+        "paddle": "timeline of PaddlePaddle's profiler",
         "xla": "timeline of XLA's profiler (JAX)",
         "proton": "profile of Triton's proton",
         "proton trace": "timeline of Triton's proton",

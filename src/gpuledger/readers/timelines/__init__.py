@@ -1,4 +1,4 @@
-"""Timelines: which kernels a GPU ran and when, as the profilers of PyTorch, JAX, NVIDIA, AMD and Triton record them."""
+"""Timelines: which kernels a GPU ran and when, as the profilers of PyTorch, JAX, NVIDIA, AMD and others write."""
 
 import gzip
 import re
@@ -14,6 +14,8 @@ from gpuledger.readers.timelines.nsys import read_nsys
 from gpuledger.readers.timelines.nsys_report import SUFFIXES, read_report_of_nsys
 from gpuledger.readers.timelines.onnx_runtime import MARK as ONNX_RUNTIME
 from gpuledger.readers.timelines.onnx_runtime import read_onnx_runtime
+from gpuledger.readers.timelines.paddle import MARK as PADDLE
+from gpuledger.readers.timelines.paddle import read_paddle
 from gpuledger.readers.timelines.proton import read_proton, read_proton_trace
 from gpuledger.readers.timelines.reports import find_report, read_report
 from gpuledger.readers.timelines.rocpd import read_rocpd
@@ -37,6 +39,7 @@ _READERS = {
     "kineto": read_kineto,
     "autograd": read_autograd,
     "onnx": read_onnx_runtime,
+    "paddle": read_paddle,
     "xla": read_xla,
     "proton": read_proton,
     "proton trace": read_proton_trace,
@@ -53,8 +56,8 @@ _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 
 def timeline_format(path: str | Path) -> str:
-    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``onnx``, ``xla``, ``proton``,
-    ``proton trace``, ``sqlite``, ``zip``, ``nsys`` (a report) or ``report`` (a table).
+    """Tell the format of a file by its first bytes: ``kineto``, ``autograd``, ``onnx``, ``paddle``, ``xla``,
+    ``proton``, ``proton trace``, ``sqlite``, ``zip``, ``nsys`` (a report) or ``report`` (a table).
     """
     path = Path(path)
     try:
@@ -89,6 +92,8 @@ def json_format(head: bytes) -> str:
         return "autograd"
     if ONNX_RUNTIME.search(head):
         return "onnx"
+    if PADDLE.search(head):
+        return "paddle"
     if _PROTON_TRACE.search(head):
         return "proton trace"
     return "xla" if _XLA.search(head) else "kineto"
@@ -98,7 +103,7 @@ def read_timeline(path: str | Path) -> Timeline:
     """Read a recorded timeline of any of these formats.
 
     * torch.profiler (Kineto), and torch.autograd.profiler without Kineto: JSON, plain or gzipped
-    * ONNX Runtime: JSON, plain or gzipped
+    * ONNX Runtime, PaddlePaddle: JSON, plain or gzipped
     * XLA's profiler (JAX): JSON, plain or gzipped
     * Nsight Systems: report, where ``nsys`` is installed; SQLite export; ``cuda_gpu_trace``,
       ``cuda_gpu_kern_sum`` and other tables of kernels, as CSV or JSON or as printed

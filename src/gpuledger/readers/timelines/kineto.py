@@ -3,6 +3,7 @@
 import gc
 import re
 from array import array
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,16 @@ def read_kineto(path: str | Path) -> Timeline:
     path = Path(path)
     # As text: a category may be a list, which has no hash.
     stream = TraceEvents(path, _WANTED, lambda event: str(event.get("cat")) in _CATEGORIES)
+    return of_events(path, "trace of torch.profiler (Kineto)", stream, stream)
+
+
+def of_events(path: Path, title: str, stream: TraceEvents, batches: Iterable[list[dict]]) -> Timeline:
+    """Return the timeline of a stream's events, in batches that may have been changed to those of Kineto."""
     rows = _EventColumns()
     collecting = gc.isenabled()
     gc.disable()  # millions of events make no cycles, and looking for some takes a third of the time
     try:
-        for events in stream:
+        for events in batches:
             rows.extend(events)
     finally:
         if collecting:
@@ -52,7 +58,7 @@ def read_kineto(path: str | Path) -> Timeline:
     _launches(columns, calls)
     calls = {name: calls[name] for name in HOST_COLUMNS}
     columns = {name: values for name, values in columns.items() if name in KERNEL_COLUMNS}
-    return finish(path, "trace of torch.profiler (Kineto)", columns, calls, names, rows.left_out)
+    return finish(path, title, columns, calls, names, rows.left_out)
 
 
 class _EventColumns:
