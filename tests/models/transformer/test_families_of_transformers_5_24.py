@@ -66,6 +66,14 @@ INKLING = {
     **{"mlp_layer_types": ["dense"] * 2 + ["sparse"] * 64, "moe_intermediate_size": 3072, "shared_expert_sink": True},
     **{"n_routed_experts": 256, "num_experts_per_tok": 6, "n_shared_experts": 2, "logits_mup_width_multiplier": 24.0},
 }
+INKLING2 = {
+    **sizes("inkling2_text", 4608, 48, 48, 8, None, 201024, head_dim=128, unpadded_vocab_size=200058),
+    **{"swa_num_attention_heads": 48, "swa_num_key_value_heads": 8, "swa_head_dim": 128, "sliding_window_size": 1024},
+    **{"d_rel": 16, "rel_extent": 1024, "conv_kernel_size": 4, "n_layers_per_attn_res_block": 6, "route_scale": 8.0},
+    **{"layer_types": ["hybrid" if i % 6 == 5 else "hybrid_sliding" for i in range(48)], "mlp_up_softcap": 25.0},
+    **{"moe_intermediate_size": 2304, "n_routed_experts": 384, "num_experts_per_tok": 8, "qk_l2_clip_threshold": 22.6},
+    **{"rel_l2_clip_threshold": 8.0, "mlp_gate_softcap": 4.0, "final_logit_softcapping": 30.0},
+}
 MAMBA = {"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280}
 MAMBA |= {"conv_kernel": 4, "expand": 2, "time_step_rank": 160, "use_bias": False, "use_conv_bias": True}
 MAMBA |= {"layer_norm_epsilon": 1e-5, "residual_in_fp32": True, "intermediate_size": 5120, "time_step_floor": 1e-4}
@@ -118,6 +126,8 @@ COUNTED = {
     # 62 norms behind attention have no weights.
     "muse_spark": (SPARK, 819990536192 + 62 * (256 + 8192), 62 * 2 * 2 * 16 * 64, 0),
     "inkling": (INKLING, 947025547842 + 64 * 256, 11 * 2 * 2 * 8 * 128 + 55 * 2 * 2 * 16 * 128, None),
+    # transformers drops the rows of the LM head that stand for no token.
+    "inkling2": (INKLING2, 593718478848 + 48 * 384 + (201024 - 200058) * 4608, 48 * 2 * 2 * 8 * 128, None),
     # 13 layers select; 33 have a window, with 1024 + 64 compressed values.
     "dots3_note": (DOTS3, 278773150336 + 152064 * 5120 + 45 * 256, 13 * (2 * 576 + 132) + 33 * 2 * 1088, 0),
     "beam": (BEAM, 501267599808 + 49 * 256, 52 * 2 * 2 * 8 * 128, 0),
@@ -197,11 +207,16 @@ def test_every_weight_is_multiplied_once_per_token(config, name):
     model = read_model(config(COUNTED[name][0]))
     # Biases by distance: of 11 layers with 1024 distances and 55 with 512, 16 values a head. The last sum of streams.
     beside = {"inkling": 64 * 16 * (11 * 1024 + 55 * 512), "hy_v4": 4 * 4 * 2816, "qwen4_exp": 2 * 320 * 4 * 2048}
+    beside["inkling2"] = 48 * 48 * 16 * 1024
     check_products(model, 33 * beside.get(name, 0))
 
 
 @pytest.mark.parametrize(
-    "name", ("qwen4_exp", "glm5_next", "bailing_hybrid", "inkling", "muse_spark", "dots3_note", "mamba-2.8b", "gpt_neo")
+    "name",
+    [
+        *("qwen4_exp", "glm5_next", "bailing_hybrid", "inkling", "inkling2", "muse_spark", "dots3_note"),
+        *("mamba-2.8b", "gpt_neo"),
+    ],
 )
 def test_any_value_of_any_key_is_read_or_refused(config, name):
     check_hostile_values(config, COUNTED[name][0], share=2)
@@ -220,6 +235,7 @@ def test_states_of_hybrids(config):
     # Keys and values, and the outputs of both blocks: three tokens each.
     inkling = 3 * 2 * (11 * 2 * 8 * 128 + 55 * 2 * 16 * 128 + 66 * 2 * 6144)
     assert read_model(config(INKLING)).state_bytes == inkling
+    assert read_model(config(INKLING2)).state_bytes == 48 * 3 * 2 * (2 * 8 * 128 + 2 * 4608)
 
 
 def test_a_token_uses_some_experts_and_rows_of_tables(config):
@@ -327,7 +343,24 @@ def test_dense_layers_of_inkling_have_a_width_of_their_own(config):
     assert read_model(config(stated)).parameters == read_model(config(INKLING)).parameters
 
 
-@pytest.mark.parametrize("content", [QWEN4, GLM53, LING3, MAMBA, CODESTRAL, INKLING, AXK2])
+def test_queries_keys_and_values_of_inkling_2_have_inputs_of_their_own(config):
+    """In every sixth layer, each with a norm and with weights for what earlier layers made."""
+    frame = kernels(read_model(config(INKLING2)), decode(4096))
+    full = frame[frame["layers"].eq(frame.loc[frame["kernel"] == "k_proj", "layers"].iloc[0])].set_index("kernel")
+    # With queries: their gate, 16 values of biases by distance, and a sink for each of 48 heads.
+    assert full.loc["q_proj", ["n", "k", "count"]].tolist() == [48 * (2 * 128 + 16 + 1), 4608, 8]
+    # With keys: four weights of the convolution for each of 8 heads.
+    assert full.loc["k_proj", "n"] == full.loc["v_proj", "n"] == 8 * (128 + 4)
+    assert full.loc["attn_norm", "count"] == 3 * 8
+    before_attention = full.loc["residual_sum"].iloc[:8]
+    # Layer 5 reads the embedding and its own input, layer 47 eight snapshots and its own.
+    assert before_attention["read_bytes"].tolist() == [2 * n * 4608 for n in range(2, 10)]
+    assert set(before_attention["write_bytes"]) == {2 * 3 * 4608}
+    sliding = frame[frame["kernel"] == "qkv_proj"].iloc[0]
+    assert sliding["n"] == 48 * (2 * 128 + 16 + 1) + 2 * 8 * 128
+
+
+@pytest.mark.parametrize("content", [QWEN4, GLM53, LING3, MAMBA, CODESTRAL, INKLING, INKLING2, AXK2])
 def test_devices_share_what_can_be_shared(config, content):
     """The weights of two devices are those of one and what each has in full; states of an indexer are in full."""
     model, work = read_model(config(content)), decode(4096)

@@ -39,6 +39,7 @@ _NESTED = {
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "inkling_mm_model": "inkling_text",
+    "inkling2": "inkling2_text",
     "mllama": "mllama_text_model",
     "molmo2": "molmo2_text",
     "muse_spark": "muse_spark_text",

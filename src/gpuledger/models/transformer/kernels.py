@@ -202,7 +202,7 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
         reader = first_attention_kernel(group.attention)
         _add_input(rows, group, numbers, 0)
         if not gated:
-            _add_norm(rows, "attn_norm", reader, False, alone)
+            _add_norm(rows, "attn_norm", reader, False, alone * (1 if plain else _inputs(group)))
             _add_norm(rows, "attn_norm", reader, True, count - alone)
         _add_norm_gate(rows, group, "attention")
         if isinstance(group.residuals, AlternatingUpdates):
@@ -252,9 +252,16 @@ def _add_input(rows: KernelList, group: Layers, numbers: range, block: int) -> N
         _add_streams_sum(rows, residuals, [list(residuals.linears(hidden))[block]])
     elif isinstance(residuals, BlockResiduals):
         read = [residuals.snapshots(number)[block] + 1 for number in group.numbers if number in numbers]
+        sums = 1 if block else _inputs(group)
+        weights = (sums + residuals.weighted) * hidden
         for sources in sorted(set(read) - {1}):
-            more = {"weight": rows.plain_bytes(2 * hidden), "count": read.count(sources)}
-            rows.per_token("residual_sum", hidden, sources * hidden, hidden, **more)
+            more = {"weight": rows.plain_bytes(weights), "count": read.count(sources)}
+            rows.per_token("residual_sum", hidden, sources * hidden, sums * hidden, **more)
+
+
+def _inputs(group: Layers) -> int:
+    """Return how many inputs attention has: one, or one each for queries, keys and values."""
+    return 3 if getattr(group.attention, "own_inputs", False) else 1
 
 
 def _add_streams_sum(rows: KernelList, residuals: HyperConnections, linears: list[Linear]) -> None:

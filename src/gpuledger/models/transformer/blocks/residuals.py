@@ -88,10 +88,12 @@ class GatedStreams:
 class BlockResiduals:
     """Every block's input is a softmax-weighted sum of snapshots of the residual stream, one per *every* layers.
 
-    The weights are scalar products of one learned vector with the normalised snapshots.
+    The weights are scalar products of one learned vector with the normalised snapshots. Without *weighted*, their norms
+    have no weights, and the first attention, which has one snapshot to read, has no vector (Inkling 2).
     """
 
     every: int
+    weighted: bool = True
 
     def snapshots(self, layer: int) -> tuple[int, int]:
         """Return the earlier snapshots that attention and the feed-forward block of a layer read."""
@@ -103,7 +105,7 @@ class BlockResiduals:
 
     def vectors(self, hidden: int) -> int:
         # A norm and a vector for attention, and for the feed-forward block.
-        return 4 * hidden
+        return 2 * (1 + self.weighted) * hidden
 
     def final_linears(self, hidden: int) -> list[Linear]:
         return []
@@ -113,7 +115,8 @@ class BlockResiduals:
         return 1 + -(-layers // self.every)
 
     def final_vectors(self, hidden: int) -> int:
-        return 2 * hidden
+        # Or the last vector, less the one that the first layer does not have.
+        return self.weighted * 2 * hidden
 
 
 @dataclass(frozen=True)

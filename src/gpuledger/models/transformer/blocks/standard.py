@@ -166,11 +166,12 @@ class Attention(Block):
     qkv_bias: bool = False
     out_bias: bool = False
     rotary_dim: int = 0  # width of the part of a head that RoPE rotates; 0 without RoPE
-    #: ``head`` (normalised per head), ``heads`` (so, each with weights of its own), ``unweighted`` (so, without
-    #: weights), ``full`` (over all heads together), or empty.
+    #: ``head`` (normalised per head), ``heads`` (so, each with weights of its own), ``queries`` (so, with weights of
+    #: queries only, Inkling 2), ``unweighted`` (so, without weights), ``full`` (over all heads together), or empty.
     qk_norm: str = ""
     qk_norm_bias: bool = False  # its norms are LayerNorms with a bias (Persimmon)
     sinks: bool = False  # the softmax has a learned logit per head (gpt-oss)
+    projected_sinks: bool = False  # it has one that is projected with the queries (Inkling 2)
     stored_fused: bool = False  # the checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3)
     query_rank: int = 0  # width of what all queries are projected from, behind a norm; 0: the token itself (Step 3)
     clipped: bool = False  # projected queries, keys and values are limited to a range (DBRX)
@@ -194,6 +195,9 @@ class Attention(Block):
     #: A bias per head and distance, up to the second, is a product of so many values that are projected with the
     #: queries (Inkling).
     relative: tuple[int, int] = (0, 0)
+    #: Queries, keys and values are projected from inputs of their own, and from those of keys and values also weights
+    #: of the convolution, for a head and token (Inkling 2).
+    own_inputs: bool = False
 
     @property
     def value_dim(self) -> int:
@@ -216,6 +220,11 @@ class Attention(Block):
         convolved = 2 * self.device_key_width(tensor) * max(self.conv - 1, 0)
         return convolved + (self.indexer.state_bytes if self.indexer else 0)
 
+    @property
+    def first_kernel(self) -> str:
+        """The GEMM of the queries."""
+        return "q_proj" if self.own_inputs else "qkv_proj"
+
     def device_cache_width(self, tensor: int) -> int:
         return (self.own_keys and not self.for_images) * self.device_key_width(tensor)
 
@@ -229,14 +238,17 @@ class Attention(Block):
             yield Linear("qkv_proj", "q_a_proj", self.query_rank, hidden)
             yield Linear("q_b_proj", "q_b_proj", queries, self.query_rank, False, "columns", self.heads)
         else:
-            yield Linear("qkv_proj", "q_proj", queries, hidden, self.qkv_bias, "columns", self.heads)
+            yield Linear(self.first_kernel, "q_proj", queries, hidden, self.qkv_bias, "columns", self.heads)
         widths = {"k_proj": self.head_dim, **({} if self.shared_value else {"v_proj": self.value_dim})}
         for part, width in widths.items() if self.own_keys else ():
-            outputs = self.kv_heads * width
-            yield Linear("qkv_proj", part, outputs, hidden, self.qkv_bias, "columns", self.kv_heads, replicable=True)
-        if self.relative[0]:
-            outputs = self.heads * self.relative[0]
-            yield Linear("qkv_proj", "relative_proj", outputs, hidden, False, "columns", self.heads)
+            kernel, outputs = part if self.own_inputs else "qkv_proj", self.kv_heads * width
+            yield Linear(kernel, part, outputs, hidden, self.qkv_bias, "columns", self.kv_heads, replicable=True)
+            if self.own_inputs:
+                taps = (self.kv_heads * self.conv, hidden, False, "columns", self.kv_heads)
+                yield Linear(kernel, f"{part[0]}_conv_proj", *taps, replicable=True)
+        for part, width in {"relative_proj": self.relative[0], "sink_proj": int(self.projected_sinks)}.items():
+            if width:
+                yield Linear(self.first_kernel, part, self.heads * width, hidden, False, "columns", self.heads)
         if self.gate == "head":
             yield Linear("attn_gate_proj", "attn_gate_proj", self.heads, hidden, False, "columns", self.heads)
         inputs = self.heads * self.value_dim
@@ -247,11 +259,14 @@ class Attention(Block):
     def vectors(self, hidden: int) -> int:
         all_heads = self.heads + self.kv_heads
         widths = {"": 0, "unweighted": 0, "head": 1 + self.own_keys, "heads": all_heads, "full": all_heads}
+        widths["queries"] = self.heads
         index = self.query_rank + (self.indexer.vectors() if self.indexer else 0)
         others = (self.out_norm == "full") * self.heads * self.value_dim + self.sinks * self.heads + 2 * self.for_images
         others += (
             self.gate_bias * self.heads + self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]
         )
+        # What biases are projected from is normalised like the queries. Each input has a norm and a vector of its own.
+        others += (self.qk_norm == "queries") * self.heads * self.relative[0] + self.own_inputs * 2 * 2 * hidden
         return widths[self.qk_norm] * (1 + self.qk_norm_bias) * self.head_dim + index + others
 
 

@@ -216,6 +216,26 @@ WITH_EXPERTS = {
             "model_max_length": "max_position_embeddings",
         },
     ),
+    "inkling2_text": ModelFamily(
+        window.of_inkling,
+        moe.all_routed("n_routed_experts", width="moe_intermediate_size", router_bias=True),
+        {
+            **{"conv_kernel_size": 4, "d_rel": 16, "rel_extent": 1024, "sliding_window": 1024},
+            **{"swa_num_attention_heads": 48, "swa_num_key_value_heads": 8, "swa_head_dim": 128},
+            **{"num_key_value_heads": 8, "head_dim": 128, "attn_res_block_size": 6},
+        },
+        qkv_bias=False,
+        out_bias=False,
+        qk_norm="queries",
+        attention=attention.inkling2,
+        residuals="unweighted blocks",
+        embedding_norm=True,
+        out_conv="conv_kernel_size",
+        renamed={
+            **{"sliding_window_size": "sliding_window", "sconv_kernel_size": "conv_kernel_size"},
+            **{"model_max_length": "max_position_embeddings", "n_layers_per_attn_res_block": "attn_res_block_size"},
+        },
+    ),
     "axk2": ModelFamily(
         window.none,
         moe.deepseek(router_bias=True),

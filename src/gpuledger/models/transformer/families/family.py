@@ -34,7 +34,8 @@ class ModelFamily:
     attention: Callable[..., list[Block]] = attention.grouped
     single: str = ""  # the key that lists layers of which each is described on its own; empty: none
     #: What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``unmixed`` (Hunyuan 4), ``averaged``
-    #: (GLM-5.3), ``gated`` (Qwen4-Exp), ``blocks`` (Kimi-K3), ``alternating`` (Gemma 3n), or empty.
+    #: (GLM-5.3), ``gated`` (Qwen4-Exp), ``blocks`` (Kimi-K3), ``unweighted blocks`` (Inkling 2), ``alternating``
+    #: (Gemma 3n), or empty.
     residuals: str = ""
     per_layer: str = ""  # the key with the width of embeddings that every layer adds; empty: none
     #: Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.

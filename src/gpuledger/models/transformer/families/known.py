@@ -16,10 +16,6 @@ FAMILIES = DENSE | EARLY | WITH_EXPERTS | HYBRID
 #: Architectures that are refused, and what of their layers is not modelled.
 NOT_MODELLED = {
     "phi4flash": "Mamba-1, and layers that share a cache",
-    **dict.fromkeys(
-        ("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text"),
-        "convolutions whose weights are projected from the token, and attention to earlier layers",
-    ),
     "unlimited_ocr_text": "a window beside which all tokens of the prompt's reference stay in view",
     "zaya": "attention whose queries and keys are convolved, and routers of several layers",
     "jetmoe": "a mixture of attention heads",
@@ -32,7 +28,10 @@ NOT_MODELLED = {
     "arctic": "experts that read the input of attention, beside a dense block behind it",
     "phi3small": "attention to blocks of keys",
     "solar": "sums with what much earlier layers read",
-    **dict.fromkeys(("ouro", "iquestloopcoder", "hrm_text"), "layers that a token passes several times"),
+    **dict.fromkeys(
+        ("ouro", "iquestloopcoder", "hrm_text", "inkling2_loop", "inkling2_loop_text"),
+        "layers that a token passes several times",
+    ),
     **dict.fromkeys(
         (
             *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert"),

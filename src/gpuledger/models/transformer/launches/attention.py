@@ -74,7 +74,7 @@ def first_attention_kernel(attention: object) -> str:
     """Return the GEMM that reads the output of the norm before attention."""
     if isinstance(attention, LatentAttention) and attention.q_rank is None:
         return "q_proj"
-    return _FIRST[type(attention)]
+    return attention.first_kernel if isinstance(attention, Attention) else _FIRST[type(attention)]
 
 
 def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -> None:
@@ -90,7 +90,9 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
         # Engines join the indexer's projections of blocks to it, too.
         joined = [linear for name in projections for linear in by_kernel[name]]
         by_kernel |= dict(zip(projections, ([*joined], [], []), strict=True))
-    rows.gemms(by_kernel["qkv_proj"], tokens, fused or attention.stored_fused)
+    for name in (attention.first_kernel, "k_proj", "v_proj"):
+        if name in by_kernel:
+            rows.gemms(by_kernel[name], tokens, fused or attention.stored_fused)
     heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
     if attention.query_rank:
         rows.norm("q_a_norm", attention.query_rank, "q_b_proj")
@@ -109,7 +111,7 @@ def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -
         if full:  # the mean is taken over the heads of all devices
             rows.all_gather(tokens, (attention.heads + attention.kv_heads) * width)
         m, n = (tokens, turned) if full else (tokens * vectors, width)
-        weights = {"full": turned, "heads": turned, "head": (1 + own) * width}
+        weights = {"full": turned, "heads": turned, "head": (1 + own) * width, "queries": heads * width}
         weight = rows.plain_bytes(weights.get(attention.qk_norm, 0) * (1 + attention.qk_norm_bias))
         rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
     cached = attention.device_cache_width(tensor)
@@ -175,7 +177,7 @@ _KERNELS = {
     SharedBlock: _shared,
 }
 _FIRST = {
-    **dict.fromkeys((Attention, AttentionBesideMamba, LightningAttention), "qkv_proj"),
+    **dict.fromkeys((AttentionBesideMamba, LightningAttention), "qkv_proj"),
     LatentAttention: "qkv_a_proj",
     CompressedAttention: "qkv_a_proj",
     DeltaAttention: "delta_in_proj",

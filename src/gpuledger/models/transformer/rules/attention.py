@@ -282,6 +282,15 @@ def inkling(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows
     return per_window(full, windows, sliding)
 
 
+def inkling2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """As Inkling, with a gate per value and projected sinks; without a window, with three inputs (Inkling 2)."""
+    # Limits of vectors and of the experts' activations; how experts are scored.
+    keys.known |= {"qk_l2_clip_threshold", "rel_l2_clip_threshold", "mlp_gate_softcap", "mlp_up_softcap"}
+    keys.known.add("scoring_func")
+    more = {"gate": "value", "projected_sinks": True, "value_norm": True}
+    return [replace(one, own_inputs=one.window is None, **more) for one in inkling(keys, family, hidden, windows)]
+
+
 def afmoe(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """A gate per value scales the output; only layers with a window have RoPE (Trinity)."""
     one = replace(grouped_attention(keys, family, hidden), gate="value")

@@ -76,7 +76,7 @@ def _residuals(keys: ConfigKeys, family: ModelFamily) -> Residuals | None:
             keys.integer("altup_num_inputs", MAX_HEADS, low=2), keys.integer("laurel_rank", MAX_WIDTH)
         )
     every = keys.integer("attn_res_block_size", MAX_LAYERS, None) if family.residuals else None
-    return BlockResiduals(every) if every else None
+    return BlockResiduals(every, family.residuals == "blocks") if every else None
 
 
 def _group(

@@ -24,11 +24,11 @@ def _selection_bias(keys: ConfigKeys) -> bool:
     return keys.choice("topk_method", {"noaux_tc", "greedy", "group_limited_greedy"}, "noaux_tc") == "noaux_tc"
 
 
-def all_routed(experts: str, bias: bool = False) -> Callable:
-    """Every layer has experts of width ``intermediate_size``."""
+def all_routed(experts: str, bias: bool = False, width: str = "intermediate_size", **more: object) -> Callable:
+    """Every layer has experts of the width under a key; *more* are other attributes of theirs."""
 
     def ffns(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
-        return [routed_experts(keys, experts, "intermediate_size", bias)] * layers
+        return [routed_experts(keys, experts, width, bias, **more)] * layers
 
     return ffns
 
