@@ -61,3 +61,10 @@ def test_times_around_operators_are_told_of_and_counted_once(tmp_path):
 def test_without_a_gpu(tmp_path):
     with pytest.raises(InputError, match="there is no GPU kernel in it"):
         read_timeline(trace(tmp_path / "a.json", ("mm", 10.5, 50.25)))
+
+
+def test_half_a_character_is_written_as_an_escape(tmp_path):
+    """Found by the fuzzer: pandas looks kernels up by their names in UTF-8."""
+    path = trace(tmp_path / "a.json", ("\ud800", 10.5, 50.25, ("mm\udfff", 62.0, 40.0)), ("relu", 70.0, 5.0))
+    (kernel,) = read_timeline(path).kernels.itertuples()
+    assert (kernel.kernel, kernel.operator) == ("mm\\udfff", "\\ud800")

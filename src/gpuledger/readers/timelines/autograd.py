@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import warn
+from gpuledger.errors import visible, warn
 from gpuledger.readers.timelines.events import TraceEvents, moment_and_duration, number
 from gpuledger.readers.timelines.table import Timeline, finish
 
@@ -38,7 +38,8 @@ def read_autograd(path: str | Path) -> Timeline:
     left_out = 0
     for batch in TraceEvents(path, _WANTED, lambda event: str(event.get("pid")).lower() in rows):
         for event in batch:
-            process, thread, name = str(event["pid"]).lower(), str(event.get("tid")), str(event.get("name"))
+            process = str(event["pid"]).lower()
+            thread, name = (visible(str(event.get(key))) for key in ("tid", "name"))
             if event.get("ph") == "f":
                 flows[number(event.get("ts")), thread] = name
             elif event.get("ph") == "X" and (times := moment_and_duration(event)):
