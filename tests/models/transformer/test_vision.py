@@ -47,6 +47,8 @@ KIMI = {
     **sizes("kimi_k2", 7168, 61, 64, 64, 18432, 163840, first_k_dense_replace=1, n_routed_experts=384),
     **{"num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
 }
+INKLING2 = sizes("inkling2_text", 4608, 48, 48, 8, None, 201024, moe_intermediate_size=2304, n_routed_experts=384)
+INKLING2 |= {"num_experts_per_tok": 8}
 QWEN3_OMNI = {
     **{"model_type": "qwen3_omni_moe_text", "hidden_size": 2048, "intermediate_size": 768, "num_hidden_layers": 48},
     **{"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 152064},
@@ -193,6 +195,8 @@ TOWERS = {
             **{"merge_kernel_size": [2, 2], "mm_hidden_size": 1152, "text_hidden_size": 7168},
         },
     },
+    # As the class has it: the width of its blocks is four times its own.
+    "Inkling-2": {"model_type": "inkling2", "text_config": INKLING2, "vision_config": {"intermediate_size": None}},
 }
 # Of tower and projector: the parameters of the classes of transformers 5.24 with these configurations, counted without
 # their values (torch's device "meta"). Where a number of the whole checkpoint is public, it is beside them: of its
@@ -219,6 +223,7 @@ PARAMETERS = {
     # huggingface.co/kornia/kimi-vl-a3b-instruct-vision: 443 tensors, 447,545,840 parameters of tower and projector.
     "Kimi-VL-A3B": (447_545_840, None),
     "Kimi-K2.5": (416_866_032 + 54_277_888, None),
+    "Inkling-2": (594_046_172_160 - 593_718_478_848, None),
 }
 # Tokens of images of so many pixels. Unless another source is given: what the image processors of transformers 5.24
 # compute, or the arithmetic of a documented rule.
@@ -250,6 +255,8 @@ TOKENS = {
     "Qwen3-Omni-30B-A3B": {(1024, 768): 24 * 32, (56, 56): 2 * 2, (4096, 4096): 112**2},
     # As Kimi-K2.5's, but 4,096 patches (preprocessor_config.json of Kimi-VL-A3B-Instruct): 64 × 64 of 14 × 14 pixels.
     "Kimi-VL-A3B": {(1024, 768): 28 * 37, (896, 896): 32 * 32, (3000, 500): 14 * 80, (7140, 28): 255, (10, 10): 1},
+    # 40 × 40 pixels in a token, however many.
+    "Inkling-2": {(1024, 768): 26 * 20, (40, 41): 2, (8000, 6000): 200 * 150},
     "Kimi-K2.5": {(1024, 768): 28 * 37, (640, 2000): 72 * 23, (3000, 500): 18 * 108},
 }
 

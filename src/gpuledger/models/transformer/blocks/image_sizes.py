@@ -106,7 +106,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Padded:
-    """Kimi: never enlarged, at most so many patches in all and along a side, padded to whole tokens."""
+    """Kimi, Inkling 2: never enlarged, at most so many patches in all and along a side, padded to whole tokens."""
 
     patch: int
     merge: int

@@ -355,6 +355,26 @@ def _internvl(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     return VisionTower(image=image, steps=steps, skipped=-1 - last, **parts)
 
 
+def _inkling2(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
+    sizes = LARGE | {"num_hidden_layers": 23, "intermediate_size": None, "patch_size": 20, "spatial_merge_size": 2}
+    sizes |= {"posemb_grid_size": 32, "projection_hidden_dim": 4096, "mlp_ratio": 4}
+    renamed = {"native_patch_size": "patch_size", "adapter_merge_size": "spatial_merge_size"}
+    keys = vision_keys(outer, sizes, renamed)
+    hidden, ratio = keys.integer("hidden_size", MAX_WIDTH), keys.number("mlp_ratio", 4)
+    width = keys.integer("intermediate_size", MAX_WIDTH, None) or int(hidden * (ratio or 0))
+    if not 1 <= width <= MAX_WIDTH:
+        raise keys.error("mlp_ratio", f"{ratio} times the width is out of range", "correct it")
+    more = {"class_token": True, "positions": keys.integer("posemb_grid_size", 2**12) ** 2 + 1, "scales": 2 * hidden}
+    parts, merge = (
+        encoder(keys, rotary=True, pre_norm=True, width=width, **more),
+        keys.integer("spatial_merge_size", 64),
+    )
+    inner, bias = keys.integer("projection_hidden_dim", MAX_WIDTH), keys.flag("projector_bias")
+    steps = mlp(merge**2 * hidden, inner, text, merge**2, bias)
+    image = Padded(side_of(keys, "patch_size"), merge, MAX_PIXELS, MAX_SIDE)  # never shrunk
+    return VisionTower(image=image, steps=tuple(steps), **parts)
+
+
 _FAMILIES: Mapping[str, Callable[[ConfigKeys, int, ConfigKeys], VisionTower]] = {
     **{"qwen2_vl": _qwen2, "qwen2_5_vl": _qwen25},
     **{"qwen2_5_omni_thinker": _qwen25, "qwen3_omni_moe_thinker": _qwen3},
@@ -364,4 +384,5 @@ _FAMILIES: Mapping[str, Callable[[ConfigKeys, int, ConfigKeys], VisionTower]] = 
     **{"mistral3": _mistral3, "gemma3": _gemma3, "gemma4": _gemma4, "llama4": _llama4},
     **dict.fromkeys(("internvl", "internvl_chat"), _internvl),
     **{"kimi_vl": _kimi, "kimi_k25": _kimi, "minimax_m3_vl": _minimax},
+    "inkling2": _inkling2,
 }
