@@ -39,7 +39,8 @@ def check_counts(model, parameters, bytes_per_token):
 def check_products(model, beside=0):
     """Check that every weight is multiplied once for each of 33 tokens, beside so many other multiplications."""
     selected = frozenset({"sparse_prompts"})  # else an indexer's short prompts attend to everything
-    for parallel, fused in ((Parallel(), FUSIONS | selected), (Parallel(pipeline=2), selected)):
+    stages = 1 if model.cycles > 1 else 2
+    for parallel, fused in ((Parallel(), FUSIONS | selected), (Parallel(pipeline=stages), selected)):
         frame = kernels(model, prefill(11, 3), parallel, Precision(), fused)
         gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
         head = 3 * model.vocab * model.hidden

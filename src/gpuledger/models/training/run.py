@@ -47,9 +47,9 @@ class TrainingRun:
         name = self.model.name
         for group in self.model.layers:
             plain = isinstance(group.attention, Attention) and group.attention.indexer is None
-            plain = plain and not (group.attention.clipped or group.idle)
+            plain = plain and not (group.attention.clipped or group.idle or group.cycle)
             if not (plain and isinstance(group.ffn, FeedForward)) or group.residuals or group.per_layer:
-                problem = "training is modelled for attention and feed-forward layers only"
+                problem = "training is modelled for attention and feed-forward layers only, each passed once"
                 remedy = "use a dense model without experts, latent or linear attention, or layers for images"
                 raise InputError(name, "", problem, remedy)
         if not self.gpu.flops.get(self.precision):

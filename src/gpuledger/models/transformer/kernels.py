@@ -101,6 +101,8 @@ def kernels(
                 rows.layers, rows.precision = i, model.precision_of(group, precision)
                 _add_layers(rows, group, numbers, last, load)
         rows.layers, rows.count, rows.precision = -1, 1, precision or model.precision
+        if model.cycles > 1:
+            _add_norm(rows, "cycle_norm", "", "residual_norm" in fusions, model.cycles - 1)
         if last:
             _add_head(rows)
         else:
@@ -191,8 +193,9 @@ def _add_residual(rows: KernelList, kernel: str, count: int) -> None:
 
 def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, load: Load) -> None:
     fused, count, plain = "residual_norm" in rows.fused, rows.count, group.residuals is None
-    # The previous stage sends the sum, so the first norm of a stage has no residual to add.
-    alone = (int(numbers.start in group.numbers) if fused else count) if plain else count
+    # The previous stage sends the sum, so the first norm of a stage has no residual to add; nor has that of a cycle.
+    first = sum(number == numbers.start or (group.cycle and not number % group.cycle) for number in group.numbers)
+    alone = (first if fused else count) if plain else count
     feeds = not isinstance(group.ffn, Nothing)
     attends = 0 if isinstance(group.attention, Nothing) else len(group.attention.parts)
     gated = isinstance(group.residuals, GatedStreams)

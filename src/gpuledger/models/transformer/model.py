@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -31,7 +32,7 @@ from gpuledger.models.transformer.formats.precision import BITS, Precision
 
 @dataclass(frozen=True)
 class Layers:
-    """All layers of one kind; ``numbers`` are their positions in the model, from 0.
+    """All layers of one kind; ``numbers`` are their positions in a pass of the model, from 0.
 
     ``formats`` names the kernels whose weights the checkpoint stores in another format than those of the model, with
     the format and that of the operands (see :class:`Precision`); an empty format: unquantised. Of a kernel that joins
@@ -63,10 +64,20 @@ class Layers:
     out_conv: int = 0  # tokens that a causal convolution behind each block spans; 0: none (Inkling)
     #: Rank of the projections that gate the output of the norms before attention and experts; 0: none (A.X-K2).
     norm_gate: int = 0
+    cycle: int = 0  # layers of the checkpoint, if a token passes all of them several times (Ouro); else 0
 
     @property
     def count(self) -> int:
         return len(self.numbers)
+
+    @property
+    def again(self) -> bool:
+        """Whether these are no layers of their own, but those of an earlier cycle."""
+        return bool(self.cycle) and self.numbers[0] >= self.cycle
+
+    def stored(self, number: int) -> int:
+        """Return which layer of the checkpoint is the one of a number."""
+        return number % self.cycle if self.cycle else number
 
     @property
     def idle(self) -> bool:
@@ -82,9 +93,9 @@ class Layers:
         return blocks * (2 if self.post_norms else 1)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
-        yield from self.attention.linears(hidden)
-        yield from self.ffn.linears(hidden)
-        yield from self.other_linears(hidden)
+        own = (self.attention.linears(hidden), self.ffn.linears(hidden), self.other_linears(hidden))
+        for linear in chain(*own):
+            yield replace(linear, reused=True) if self.again else linear
 
     def other_linears(self, hidden: int) -> Iterator[Linear]:
         """Yield the matrices outside attention and feed-forward block."""
@@ -172,7 +183,8 @@ class Model:
         elif isinstance(attention, Attention):
             attention = replace(attention, own_keys=True)
         residuals = None if isinstance(last.residuals, AlternatingUpdates) else last.residuals
-        layer = replace(last, numbers=(0,), attention=attention, per_layer=0, residuals=residuals, ngrams=None)
+        more = {"per_layer": 0, "residuals": residuals, "ngrams": None, "cycle": 0}
+        layer = replace(last, numbers=(0,), attention=attention, **more)
         return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True, vision=None)
 
     @property
@@ -185,18 +197,27 @@ class Model:
         return sum(group.count for group in self.layers)
 
     @property
+    def cycles(self) -> int:
+        """How often a token passes the layers of the checkpoint."""
+        return self.layer_count // (self.layers[0].cycle or self.layer_count)
+
+    @property
     def norm_parameters(self) -> int:
         """Parameters of one norm of the residual stream."""
         return self.hidden * (self.norm_weights + self.norm_bias)
 
     def vectors(self, group: Layers) -> int:
         """Return the parameters of one layer of *group* outside matrices."""
-        return group.norms * self.norm_parameters + group.vectors(self.hidden)
+        return 0 if group.again else group.norms * self.norm_parameters + group.vectors(self.hidden)
 
     @property
     def final_vectors(self) -> int:
-        """Parameters outside layers and matrices: the last norm; a draft layer also normalises its two inputs."""
+        """Parameters outside layers and matrices: the last norm; a draft layer also normalises its two inputs.
+
+        With several cycles, a gate tells when to stop, which engines do not compute.
+        """
         own = self.residuals.final_vectors(self.hidden) if self.residuals else 0
+        own += (self.hidden + 1) * (self.cycles > 1)
         norms = (2 if self.drafts else self.embedding_norm) + (not isinstance(self.residuals, GatedStreams))
         return self.norm_parameters * norms + own + self.layers[0].per_layer
 

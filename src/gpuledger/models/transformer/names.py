@@ -79,7 +79,7 @@ KERNELS = (
         "per_layer_post_norm",
     ),
     *("laurel_down_proj", "laurel_up_proj", "laurel_norm", "altup_correct", "altup_add", "altup_sum"),
-    *("final_norm", "lm_head", "logit_softcap"),
+    *("cycle_norm", "final_norm", "lm_head", "logit_softcap"),
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"),
 )
 

@@ -59,7 +59,9 @@ def _of_layers(model: Model, group: Layers, precision: Precision) -> list[tuple]
     formats, rows = model.precision_of(group, precision), []
 
     def add(name: str, words: str, linears: Iterable[Linear], cache: int = 0) -> None:
-        linears = list(linears)
+        # Layers that a token passes again have no weights of their own.
+        linears = [] if group.again else list(linears)
+        words = f"again, {words}" if group.again else words
         parameters = group.count * sum(linear.parameters for linear in linears)
         stored = group.count * sum(linear.stored_bytes(formats) for linear in linears)
         rows.append((name, group.count, words, parameters, stored, cache))

@@ -79,6 +79,18 @@ DENSE = {
     **dict.fromkeys(("mistral", "ministral", "ministral3"), _MISTRAL),
     "seed_oss": ModelFamily(window.none, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
     "qwen2": ModelFamily(**_QWEN, ffn=dense, fixed={"attention_bias": True}, qkv_bias=True, out_bias=False),
+    # Its last norm also ends every cycle; tokens that stop earlier are not modelled.
+    "ouro": ModelFamily(
+        _QWEN["window"],
+        dense,
+        _QWEN["defaults"] | {"total_ut_steps": 4},
+        {"attention_bias": False, "early_exit_threshold": 1.0},
+        qkv_bias=False,
+        out_bias=False,
+        post_norms=True,
+        cycles="total_ut_steps",
+        neutral=frozenset({"early_exit_step"}),
+    ),
     # MiMo-7B: Qwen2 with multi-token prediction.
     "mimo": ModelFamily(**_QWEN, ffn=dense, fixed={"use_mrope": False}, qkv_bias="attention_bias", out_bias=False),
     "qwen3": _QWEN3,

@@ -53,6 +53,7 @@ class ModelFamily:
     scaled_sums: bool = False
     norm_gate: str = ""  # the key with the rank of the gates of norms; empty: none
     out_conv: str = ""  # the key with the span of convolutions behind every block; empty: none
+    cycles: str = ""  # the key that says how often a token passes all layers; empty: once
     pairs: bool = False  # ``num_layers`` counts pairs of layers (LongCat-Flash)
     renamed: Mapping = field(default_factory=dict)  # the architecture's own key names, and the usual ones
     neutral: frozenset[str] = frozenset()  # keys that change no kernel

@@ -29,8 +29,8 @@ NOT_MODELLED = {
     "phi3small": "attention to blocks of keys",
     "solar": "sums with what much earlier layers read",
     **dict.fromkeys(
-        ("ouro", "iquestloopcoder", "hrm_text", "inkling2_loop", "inkling2_loop_text"),
-        "layers that a token passes several times",
+        ("iquestloopcoder", "hrm_text", "inkling2_loop", "inkling2_loop_text"),
+        "layers that a token passes several times, with more between the cycles",
     ),
     **dict.fromkeys(
         (

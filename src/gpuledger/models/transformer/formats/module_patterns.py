@@ -251,12 +251,13 @@ def by_module(
         known: dict[tuple, tuple] = {}
         modules = named(kind)[at].modules
         for number in group.numbers:
-            own = sorted((*of_layer.get(None, ()), *of_layer.get(number, ())), key=lambda one: one[0])
-            key = tuple((pattern, pattern.alike(number // several), formats) for _, pattern, formats in own)
+            stored = group.stored(number)
+            own = sorted((*of_layer.get(None, ()), *of_layer.get(stored, ())), key=lambda one: one[0])
+            key = tuple((pattern, pattern.alike(stored // several), formats) for _, pattern, formats in own)
             if key not in known:
                 chosen: dict[Place, Formats] = {}
                 for pattern, _, formats in key:
-                    for place in meant(pattern)[at].hits(pattern, number):
+                    for place in meant(pattern)[at].hits(pattern, stored):
                         if pattern.may_convert(modules[place[0]], everything):
                             chosen.setdefault(place, formats)
                 known[key] = _of_kernels(modules, chosen, precision)

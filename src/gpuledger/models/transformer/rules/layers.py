@@ -48,7 +48,8 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
     ngrams = read_ngrams(keys, count) if family.residuals == "gated" else [None] * count
     conv = keys.integer(family.out_conv, MAX_WIDTH) if family.out_conv else 0
     rank = keys.integer(family.norm_gate, MAX_WIDTH) if family.norm_gate else 0
-    more = {"scaled_sums": family.scaled_sums, "out_conv": conv, "norm_gate": rank}
+    cycles = keys.integer(family.cycles, MAX_LAYERS // count) if family.cycles else 1
+    more = {"scaled_sums": family.scaled_sums, "out_conv": conv, "norm_gate": rank, "cycles": cycles}
     residuals = _residuals(keys, family)
     return _group(zip(attentions, ffns, ngrams, strict=True), norms, residuals, parallel, side, **more)
 
@@ -85,15 +86,17 @@ def _group(
     residuals: Residuals | None = None,
     parallel: int = 0,
     per_layer: int = 0,
+    cycles: int = 1,
     **more: bool | int,
 ) -> tuple[Layers, ...]:
     """Return *layers*, each (attention, feed-forward block) and perhaps its n-grams, by kind."""
-    kinds: dict[tuple, list[int]] = {}
-    for number, kind in enumerate(layers):
-        kinds.setdefault(kind, []).append(number)
+    layers, kinds = list(layers), {}
+    for number, kind in enumerate(layers * cycles):
+        kinds.setdefault((number >= len(layers), kind), []).append(number)
+    more["cycle"] = len(layers) if cycles > 1 else 0
     return tuple(
         Layers(tuple(numbers), *kind[:2], post_norms, (), residuals, per_layer, parallel, *kind[2:], **more)
-        for kind, numbers in kinds.items()
+        for (_, kind), numbers in kinds.items()
     )
 
 
