@@ -40,6 +40,7 @@ _NESTED = {
     "gemma4": "gemma4_text",
     "inkling_mm_model": "inkling_text",
     "inkling2": "inkling2_text",
+    "inkling2_loop": "inkling2_loop_text",
     "mllama": "mllama_text_model",
     "molmo2": "molmo2_text",
     "muse_spark": "muse_spark_text",

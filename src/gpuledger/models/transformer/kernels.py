@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
+from gpuledger.models.transformer.blocks.cycle import Cycle
 from gpuledger.models.transformer.blocks.residuals import (
     AlternatingUpdates,
     BlockResiduals,
@@ -101,7 +102,7 @@ def kernels(
                 rows.layers, rows.precision = i, model.precision_of(group, precision)
                 _add_layers(rows, group, numbers, last, load)
         rows.layers, rows.count, rows.precision = -1, 1, precision or model.precision
-        if model.cycles > 1:
+        if model.cycles > 1 and model.layers[0].cycle.normed:
             _add_norm(rows, "cycle_norm", "", "residual_norm" in fusions, model.cycles - 1)
         if last:
             _add_head(rows)
@@ -194,7 +195,7 @@ def _add_residual(rows: KernelList, kernel: str, count: int) -> None:
 def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, load: Load) -> None:
     fused, count, plain = "residual_norm" in rows.fused, rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add; nor has that of a cycle.
-    first = sum(number == numbers.start or (group.cycle and not number % group.cycle) for number in group.numbers)
+    first = sum(number == numbers.start or _begins(group.cycle, number) for number in group.numbers)
     alone = (first if fused else count) if plain else count
     feeds = not isinstance(group.ffn, Nothing)
     attends = 0 if isinstance(group.attention, Nothing) else len(group.attention.parts)
@@ -205,7 +206,9 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
         reader = first_attention_kernel(group.attention)
         _add_input(rows, group, numbers, 0)
         if not gated:
-            _add_norm(rows, "attn_norm", reader, False, alone * (1 if plain else _inputs(group)))
+            _add_norm(
+                rows, "attn_norm", reader, False, alone * (3 if getattr(group.attention, "own_inputs", False) else 1)
+            )
             _add_norm(rows, "attn_norm", reader, True, count - alone)
         _add_norm_gate(rows, group, "attention")
         if isinstance(group.residuals, AlternatingUpdates):
@@ -254,17 +257,33 @@ def _add_input(rows: KernelList, group: Layers, numbers: range, block: int) -> N
     elif isinstance(residuals, HyperConnections):
         _add_streams_sum(rows, residuals, [list(residuals.linears(hidden))[block]])
     elif isinstance(residuals, BlockResiduals):
-        read = [residuals.snapshots(number)[block] + 1 for number in group.numbers if number in numbers]
-        sums = 1 if block else _inputs(group)
+        stored = [group.stored(number) for number in group.numbers if number in numbers]
+        read = [residuals.snapshots(number)[block] + 1 for number in stored]
+        sums = 3 if getattr(group.attention, "own_sums", False) and not block else 1
         weights = (sums + residuals.weighted) * hidden
         for sources in sorted(set(read) - {1}):
             more = {"weight": rows.plain_bytes(weights), "count": read.count(sources)}
             rows.per_token("residual_sum", hidden, sources * hidden, sums * hidden, **more)
+        if group.again and residuals.gate_rank:
+            _add_messages(rows, group, block)
 
 
-def _inputs(group: Layers) -> int:
-    """Return how many inputs attention has: one, or one each for queries, keys and values."""
-    return 3 if getattr(group.attention, "own_inputs", False) else 1
+def _add_messages(rows: KernelList, group: Layers, block: int) -> None:
+    """Add what mixes the sums of the cycle before into the inputs of a block: into three of attention, or one."""
+    hidden, gates = rows.model.hidden, group.residuals.gates(rows.model.hidden)
+    if not block:
+        # One for each block of the residuals, the last of which is the cycle's output.
+        sources = group.cycle.length // group.residuals.every
+        rows.per_token("message_sum", hidden, sources * hidden, 4 * hidden, weight=rows.plain_bytes(4 * hidden))
+    for down, *up in gates[3:] if block else gates[:3]:
+        rows.per_token("message_norm", 2 * hidden, 2 * hidden, 2 * hidden)
+        rows.gemms([down], rows.work.tokens)
+        rows.gemms(up, rows.work.tokens)
+        rows.per_token("message_mix", hidden, 4 * hidden, hidden)
+
+
+def _begins(cycle: Cycle | None, number: int) -> bool:
+    return bool(cycle) and cycle.normed and not (number - cycle.start) % cycle.length
 
 
 def _add_streams_sum(rows: KernelList, residuals: HyperConnections, linears: list[Linear]) -> None:
@@ -308,7 +327,8 @@ def _add_head(rows: KernelList) -> None:
         add_stream_projections(rows, model.residuals)
         rows.per_token("altup_sum", model.hidden, model.residuals.streams * model.hidden, model.hidden)
     elif model.residuals:
-        sources = -(-model.layer_count // model.residuals.every) + 1
+        last = model.layers[0].stored(model.layer_count - 1)
+        sources = -(-(last + 1) // model.residuals.every) + 1
         read = tokens * (sources * model.hidden * rows.value_bytes)
         rows.elementwise("residual_sum", tokens, model.hidden, read, tokens * (model.hidden * rows.value_bytes))
     if not isinstance(model.residuals, GatedStreams):

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from gpuledger.errors import InputError
+from gpuledger.models.transformer.blocks.cycle import Cycle
 from gpuledger.models.transformer.blocks.image_sizes import Images
 from gpuledger.models.transformer.blocks.latent import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.blocks.ngrams import NGrams
@@ -64,7 +65,7 @@ class Layers:
     out_conv: int = 0  # tokens that a causal convolution behind each block spans; 0: none (Inkling)
     #: Rank of the projections that gate the output of the norms before attention and experts; 0: none (A.X-K2).
     norm_gate: int = 0
-    cycle: int = 0  # layers of the checkpoint, if a token passes all of them several times (Ouro); else 0
+    cycle: Cycle | None = None  # layers of the model that a token passes several times
 
     @property
     def count(self) -> int:
@@ -73,11 +74,11 @@ class Layers:
     @property
     def again(self) -> bool:
         """Whether these are no layers of their own, but those of an earlier cycle."""
-        return bool(self.cycle) and self.numbers[0] >= self.cycle
+        return self.cycle is not None and self.cycle.again(self.numbers[0])
 
     def stored(self, number: int) -> int:
         """Return which layer of the checkpoint is the one of a number."""
-        return number % self.cycle if self.cycle else number
+        return self.cycle.stored(number) if self.cycle else number
 
     @property
     def idle(self) -> bool:
@@ -183,7 +184,7 @@ class Model:
         elif isinstance(attention, Attention):
             attention = replace(attention, own_keys=True)
         residuals = None if isinstance(last.residuals, AlternatingUpdates) else last.residuals
-        more = {"per_layer": 0, "residuals": residuals, "ngrams": None, "cycle": 0}
+        more = {"per_layer": 0, "residuals": residuals, "ngrams": None, "cycle": None}
         layer = replace(last, numbers=(0,), attention=attention, **more)
         return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True, vision=None)
 
@@ -198,8 +199,8 @@ class Model:
 
     @property
     def cycles(self) -> int:
-        """How often a token passes the layers of the checkpoint."""
-        return self.layer_count // (self.layers[0].cycle or self.layer_count)
+        """How often a token passes some layers of the checkpoint."""
+        return self.layers[0].cycle.times if self.layers[0].cycle else 1
 
     @property
     def norm_parameters(self) -> int:
@@ -214,10 +215,10 @@ class Model:
     def final_vectors(self) -> int:
         """Parameters outside layers and matrices: the last norm; a draft layer also normalises its two inputs.
 
-        With several cycles, a gate tells when to stop, which engines do not compute.
+        A gate that may end cycles early counts; engines do not compute it.
         """
         own = self.residuals.final_vectors(self.hidden) if self.residuals else 0
-        own += (self.hidden + 1) * (self.cycles > 1)
+        own += (self.hidden + 1) * (self.cycles > 1 and self.layers[0].cycle.normed)
         norms = (2 if self.drafts else self.embedding_norm) + (not isinstance(self.residuals, GatedStreams))
         return self.norm_parameters * norms + own + self.layers[0].per_layer
 
@@ -285,7 +286,7 @@ class Model:
         idle = sum(
             group.count * linear.parameters // linear.copies * (linear.copies - group.ffn.active)
             for group in self.layers
-            if isinstance(group.ffn, Experts)
+            if isinstance(group.ffn, Experts) and not group.again
             for linear in group.ffn.expert_linears(self.hidden)
         )
         idle += sum(group.ngrams.idle for group in self.layers if group.ngrams)

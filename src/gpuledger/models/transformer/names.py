@@ -27,6 +27,7 @@ KERNELS = (
     *("ngram_embedding", "ngram_proj", "ngram_gate", "ngram_conv"),
     *("norm_gate_proj", "norm_gate_up_proj", "norm_gate"),
     *("hyper_norm", "hyper_proj", "hyper_act", "hyper_up_proj", "hyper_sum", "residual_sum"),
+    *("message_sum", "message_norm", "message_down_proj", "message_up_proj", "message_mix"),
     *(
         "attn_norm",
         "qkv_proj",
@@ -89,13 +90,14 @@ UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_he
     *("compress_proj", "index_compress_proj", "hyper_proj", "hyper_up_proj", "ngram_embedding", "ngram_proj"),
     *("per_layer_embedding", "altup_proj", "norm_gate_proj", "norm_gate_up_proj"),
     *("altup_router", "altup_coefficients", "laurel_down_proj", "laurel_up_proj"),
+    *("message_down_proj", "message_up_proj"),
     # Of vision towers: checkpoints leave them unquantised.
     *(f"image_{name}_proj" for name in ("patch", "qkv", "out", "gate_up", "up", "down", "merger")),
 }
 
 #: Kernels with a weight matrix, for which a precision can be set.
 WEIGHTS = UNCONVERTED | {
-    *("qkv_proj", "out_proj", "qkv_a_proj", "q_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"),
+    *("qkv_proj", "out_proj", "qkv_a_proj", "q_proj", "k_proj", "v_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"),
     *("index_q_proj", "index_k_proj", "delta_in_proj", "ssm_in_proj", "latent_down_proj", "latent_up_proj"),
     *("adapter_qkv_proj", "adapter_qkv_proj_up", "adapter_gate_up_proj", "adapter_gate_up_proj_up", "block_out_proj"),
     *("attn_gate_proj", "out_a_proj", "per_layer_model_proj", "per_layer_gate_proj", "per_layer_proj"),

@@ -100,7 +100,7 @@ class Parallel:
             problem = f"{self.pipeline} stages for {model.layer_count} layers"
             raise InputError(model.name, "parallel.pipeline", problem, "use at most as many stages as layers")
         if self.pipeline > 1 and model.cycles > 1:
-            problem = "a token passes all layers several times"
+            problem = "a token passes layers several times"
             raise InputError(model.name, "parallel.pipeline", problem, "use one stage")
         shortcut = any(isinstance(group.ffn, Experts) and group.ffn.shortcut for group in model.layers)
         if shortcut and any(len(stage) % 2 for stage in self.stages(model.layer_count)):

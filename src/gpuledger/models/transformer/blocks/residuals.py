@@ -94,18 +94,33 @@ class BlockResiduals:
 
     every: int
     weighted: bool = True
+    #: Rank of the gates that, in every cycle but the first, mix in what the cycle before made: a sum of its snapshots
+    #: for queries, keys, values and the feed-forward block; 0: none (Inkling 2 Mini).
+    gate_rank: int = 0
 
     def snapshots(self, layer: int) -> tuple[int, int]:
         """Return the earlier snapshots that attention and the feed-forward block of a layer read."""
         before = -(-layer // self.every)
         return before, before + (layer % self.every == 0)
 
+    def gates(self, hidden: int) -> list[list[Linear]]:
+        """Return the matrices of each gate: the first reads both that are mixed."""
+        return [
+            [
+                Linear("message_down_proj", f"{part}_message_down", self.gate_rank, 2 * hidden),
+                Linear("message_up_proj", f"{part}_message_forget", hidden, self.gate_rank),
+                Linear("message_up_proj", f"{part}_message_add", hidden, self.gate_rank),
+            ]
+            for part in (("q", "k", "v", "mlp") if self.gate_rank else ())
+        ]
+
     def linears(self, hidden: int) -> Iterator[Linear]:
-        yield from ()
+        for gate in self.gates(hidden):
+            yield from gate
 
     def vectors(self, hidden: int) -> int:
-        # A norm and a vector for attention, and for the feed-forward block.
-        return 2 * (1 + self.weighted) * hidden
+        # A norm and a vector for attention, and for the feed-forward block; one for each message.
+        return 2 * (1 + self.weighted) * hidden + bool(self.gate_rank) * 4 * hidden
 
     def final_linears(self, hidden: int) -> list[Linear]:
         return []

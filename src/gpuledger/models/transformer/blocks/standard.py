@@ -195,9 +195,10 @@ class Attention(Block):
     #: A bias per head and distance, up to the second, is a product of so many values that are projected with the
     #: queries (Inkling).
     relative: tuple[int, int] = (0, 0)
-    #: Queries, keys and values are projected from inputs of their own, and from those of keys and values also weights
-    #: of the convolution, for a head and token (Inkling 2).
-    own_inputs: bool = False
+    own_inputs: bool = False  # queries, keys and values are projected from inputs of their own (Inkling 2)
+    #: These are sums of their own, and from those of keys and values, weights of the convolution are projected, too,
+    #: for a head and token.
+    own_sums: bool = False
 
     @property
     def value_dim(self) -> int:
@@ -243,7 +244,7 @@ class Attention(Block):
         for part, width in widths.items() if self.own_keys else ():
             kernel, outputs = part if self.own_inputs else "qkv_proj", self.kv_heads * width
             yield Linear(kernel, part, outputs, hidden, self.qkv_bias, "columns", self.kv_heads, replicable=True)
-            if self.own_inputs:
+            if self.own_sums:
                 taps = (self.kv_heads * self.conv, hidden, False, "columns", self.kv_heads)
                 yield Linear(kernel, f"{part[0]}_conv_proj", *taps, replicable=True)
         for part, width in {"relative_proj": self.relative[0], "sink_proj": int(self.projected_sinks)}.items():
@@ -265,8 +266,8 @@ class Attention(Block):
         others += (
             self.gate_bias * self.heads + self.conv * self.device_key_width(1) + self.relative[0] * self.relative[1]
         )
-        # What biases are projected from is normalised like the queries. Each input has a norm and a vector of its own.
-        others += (self.qk_norm == "queries") * self.heads * self.relative[0] + self.own_inputs * 2 * 2 * hidden
+        # What biases are projected from is normalised like the queries. Each sum has a norm and a vector of its own.
+        others += (self.qk_norm == "queries") * self.heads * self.relative[0] + self.own_sums * 2 * 2 * hidden
         return widths[self.qk_norm] * (1 + self.qk_norm_bias) * self.head_dim + index + others
 
 

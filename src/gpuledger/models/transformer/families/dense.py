@@ -1,7 +1,7 @@
 """Architectures in which every layer attends and has one dense feed-forward block, by ``model_type``."""
 
 from gpuledger.models.transformer.families.family import ModelFamily
-from gpuledger.models.transformer.rules import attention, by_layer, ffn, latent, window
+from gpuledger.models.transformer.rules import attention, by_layer, cycles, ffn, latent, window
 from gpuledger.models.transformer.rules.ffn import dense
 
 _GEMMA3 = {
@@ -83,12 +83,12 @@ DENSE = {
     "ouro": ModelFamily(
         _QWEN["window"],
         dense,
-        _QWEN["defaults"] | {"total_ut_steps": 4},
+        _QWEN["defaults"],
         {"attention_bias": False, "early_exit_threshold": 1.0},
         qkv_bias=False,
         out_bias=False,
         post_norms=True,
-        cycles="total_ut_steps",
+        cycle=cycles.of_ouro,
         neutral=frozenset({"early_exit_step"}),
     ),
     # MiMo-7B: Qwen2 with multi-token prediction.

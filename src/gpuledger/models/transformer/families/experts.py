@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gpuledger.models.transformer.families.dense import DENSE, ERNIE, GEMMA, GRANITE_SWA, LATENT, NO_BIAS
 from gpuledger.models.transformer.families.family import ModelFamily
-from gpuledger.models.transformer.rules import attention, by_layer, gated, latent, moe, window
+from gpuledger.models.transformer.rules import attention, by_layer, cycles, gated, latent, moe, window
 
 _QWEN3_MOE = ModelFamily(
     window.if_used(lambda i, first: True),
@@ -37,6 +37,26 @@ _STEP = ModelFamily(
 )
 _DEEPSEEK_V4 = ModelFamily(
     window.none, moe.deepseek_v4, attention=latent.compressed, residuals="hyper", fixed={"attention_bias": False}
+)
+_INKLING2 = ModelFamily(
+    window.of_inkling,
+    moe.all_routed("n_routed_experts", width="moe_intermediate_size", router_bias=True),
+    {
+        **{"conv_kernel_size": 4, "d_rel": 16, "rel_extent": 1024, "sliding_window": 1024},
+        **{"swa_num_attention_heads": 48, "swa_num_key_value_heads": 8, "swa_head_dim": 128},
+        **{"num_key_value_heads": 8, "head_dim": 128, "attn_res_block_size": 6},
+    },
+    qkv_bias=False,
+    out_bias=False,
+    qk_norm="queries",
+    attention=attention.inkling2,
+    residuals="unweighted blocks",
+    embedding_norm=True,
+    out_conv="conv_kernel_size",
+    renamed={
+        **{"sliding_window_size": "sliding_window", "sconv_kernel_size": "conv_kernel_size"},
+        **{"model_max_length": "max_position_embeddings", "n_layers_per_attn_res_block": "attn_res_block_size"},
+    },
 )
 _EXPERTS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
 
@@ -216,25 +236,13 @@ WITH_EXPERTS = {
             "model_max_length": "max_position_embeddings",
         },
     ),
-    "inkling2_text": ModelFamily(
-        window.of_inkling,
-        moe.all_routed("n_routed_experts", width="moe_intermediate_size", router_bias=True),
-        {
-            **{"conv_kernel_size": 4, "d_rel": 16, "rel_extent": 1024, "sliding_window": 1024},
-            **{"swa_num_attention_heads": 48, "swa_num_key_value_heads": 8, "swa_head_dim": 128},
-            **{"num_key_value_heads": 8, "head_dim": 128, "attn_res_block_size": 6},
-        },
-        qkv_bias=False,
-        out_bias=False,
-        qk_norm="queries",
-        attention=attention.inkling2,
-        residuals="unweighted blocks",
-        embedding_norm=True,
-        out_conv="conv_kernel_size",
-        renamed={
-            **{"sliding_window_size": "sliding_window", "sconv_kernel_size": "conv_kernel_size"},
-            **{"model_max_length": "max_position_embeddings", "n_layers_per_attn_res_block": "attn_res_block_size"},
-        },
+    "inkling2_text": _INKLING2,
+    # Inkling 2 Mini.
+    "inkling2_loop_text": replace(
+        _INKLING2,
+        defaults=_INKLING2.defaults | {"swa_num_attention_heads": 24, "loop_gate_rank": 64},
+        residuals="gated blocks",
+        cycle=cycles.of_inkling2,
     ),
     "axk2": ModelFamily(
         window.none,

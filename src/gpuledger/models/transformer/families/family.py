@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gpuledger.models.transformer.blocks.cycle import Cycle
 from gpuledger.models.transformer.blocks.standard import Block, Experts, FeedForward
 from gpuledger.models.transformer.rules import attention
 from gpuledger.models.transformer.rules.keys import ConfigKeys
@@ -34,8 +35,8 @@ class ModelFamily:
     attention: Callable[..., list[Block]] = attention.grouped
     single: str = ""  # the key that lists layers of which each is described on its own; empty: none
     #: What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``unmixed`` (Hunyuan 4), ``averaged``
-    #: (GLM-5.3), ``gated`` (Qwen4-Exp), ``blocks`` (Kimi-K3), ``unweighted blocks`` (Inkling 2), ``alternating``
-    #: (Gemma 3n), or empty.
+    #: (GLM-5.3), ``gated`` (Qwen4-Exp), ``blocks`` (Kimi-K3), ``unweighted blocks`` (Inkling 2), ``gated
+    #: blocks`` (Inkling 2 Mini), ``alternating`` (Gemma 3n), or empty.
     residuals: str = ""
     per_layer: str = ""  # the key with the width of embeddings that every layer adds; empty: none
     #: Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
@@ -53,7 +54,8 @@ class ModelFamily:
     scaled_sums: bool = False
     norm_gate: str = ""  # the key with the rank of the gates of norms; empty: none
     out_conv: str = ""  # the key with the span of convolutions behind every block; empty: none
-    cycles: str = ""  # the key that says how often a token passes all layers; empty: once
+    #: From the keys and the number of layers to those that a token passes several times.
+    cycle: Callable[[ConfigKeys, int], Cycle | None] | None = None
     pairs: bool = False  # ``num_layers`` counts pairs of layers (LongCat-Flash)
     renamed: Mapping = field(default_factory=dict)  # the architecture's own key names, and the usual ones
     neutral: frozenset[str] = frozenset()  # keys that change no kernel

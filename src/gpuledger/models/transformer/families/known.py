@@ -29,8 +29,7 @@ NOT_MODELLED = {
     "phi3small": "attention to blocks of keys",
     "solar": "sums with what much earlier layers read",
     **dict.fromkeys(
-        ("iquestloopcoder", "hrm_text", "inkling2_loop", "inkling2_loop_text"),
-        "layers that a token passes several times, with more between the cycles",
+        ("iquestloopcoder", "hrm_text"), "layers that a token passes several times, with more between the cycles"
     ),
     **dict.fromkeys(
         (

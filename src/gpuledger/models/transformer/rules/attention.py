@@ -288,7 +288,9 @@ def inkling2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Window
     keys.known |= {"qk_l2_clip_threshold", "rel_l2_clip_threshold", "mlp_gate_softcap", "mlp_up_softcap"}
     keys.known.add("scoring_func")
     more = {"gate": "value", "projected_sinks": True, "value_norm": True}
-    return [replace(one, own_inputs=one.window is None, **more) for one in inkling(keys, family, hidden, windows)]
+    whole = {"own_inputs": True, "own_sums": True}
+    found = inkling(keys, family, hidden, windows)
+    return [replace(one, **more, **({} if one.window else whole)) for one in found]
 
 
 def afmoe(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

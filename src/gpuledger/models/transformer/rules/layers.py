@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
+from gpuledger.models.transformer.blocks.cycle import Cycle
 from gpuledger.models.transformer.blocks.ngrams import read_ngrams
 from gpuledger.models.transformer.blocks.residuals import (
     AlternatingUpdates,
@@ -48,8 +50,8 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
     ngrams = read_ngrams(keys, count) if family.residuals == "gated" else [None] * count
     conv = keys.integer(family.out_conv, MAX_WIDTH) if family.out_conv else 0
     rank = keys.integer(family.norm_gate, MAX_WIDTH) if family.norm_gate else 0
-    cycles = keys.integer(family.cycles, MAX_LAYERS // count) if family.cycles else 1
-    more = {"scaled_sums": family.scaled_sums, "out_conv": conv, "norm_gate": rank, "cycles": cycles}
+    cycle = family.cycle(keys, count) if family.cycle else None
+    more = {"scaled_sums": family.scaled_sums, "out_conv": conv, "norm_gate": rank, "cycle": cycle}
     residuals = _residuals(keys, family)
     return _group(zip(attentions, ffns, ngrams, strict=True), norms, residuals, parallel, side, **more)
 
@@ -77,7 +79,9 @@ def _residuals(keys: ConfigKeys, family: ModelFamily) -> Residuals | None:
             keys.integer("altup_num_inputs", MAX_HEADS, low=2), keys.integer("laurel_rank", MAX_WIDTH)
         )
     every = keys.integer("attn_res_block_size", MAX_LAYERS, None) if family.residuals else None
-    return BlockResiduals(every, family.residuals == "blocks") if every else None
+    rank = keys.integer("loop_gate_rank", MAX_WIDTH) if family.residuals == "gated blocks" else 0
+    rank = rank and keys.inner("loop_config").integer("gate_rank", MAX_WIDTH, rank)
+    return BlockResiduals(every, family.residuals == "blocks", rank) if every else None
 
 
 def _group(
@@ -86,17 +90,22 @@ def _group(
     residuals: Residuals | None = None,
     parallel: int = 0,
     per_layer: int = 0,
-    cycles: int = 1,
+    cycle: Cycle | None = None,
     **more: bool | int,
 ) -> tuple[Layers, ...]:
     """Return *layers*, each (attention, feed-forward block) and perhaps its n-grams, by kind."""
     layers, kinds = list(layers), {}
-    for number, kind in enumerate(layers * cycles):
-        kinds.setdefault((number >= len(layers), kind), []).append(number)
-    more["cycle"] = len(layers) if cycles > 1 else 0
+    for number, stored in enumerate(cycle.order(len(layers)) if cycle else range(len(layers))):
+        attention, *others = layers[stored]
+        again, own = bool(cycle) and cycle.again(number), residuals
+        if rank := getattr(residuals, "gate_rank", 0):
+            inside = cycle is not None and cycle.start <= stored < cycle.start + cycle.length
+            own = replace(residuals, gate_rank=inside * rank)
+            attention = replace(attention, own_inputs=attention.own_inputs or again)
+        kinds.setdefault((again, own, attention, *others), []).append(number)
     return tuple(
-        Layers(tuple(numbers), *kind[:2], post_norms, (), residuals, per_layer, parallel, *kind[2:], **more)
-        for (_, kind), numbers in kinds.items()
+        Layers(tuple(numbers), *kind[:2], post_norms, (), own, per_layer, parallel, *kind[2:], cycle=cycle, **more)
+        for (_, own, *kind), numbers in kinds.items()
     )
 
 

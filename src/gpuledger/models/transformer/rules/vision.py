@@ -384,5 +384,5 @@ _FAMILIES: Mapping[str, Callable[[ConfigKeys, int, ConfigKeys], VisionTower]] = 
     **{"mistral3": _mistral3, "gemma3": _gemma3, "gemma4": _gemma4, "llama4": _llama4},
     **dict.fromkeys(("internvl", "internvl_chat"), _internvl),
     **{"kimi_vl": _kimi, "kimi_k25": _kimi, "minimax_m3_vl": _minimax},
-    "inkling2": _inkling2,
+    **dict.fromkeys(("inkling2", "inkling2_loop"), _inkling2),
 }
