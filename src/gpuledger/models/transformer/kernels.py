@@ -206,9 +206,7 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
         reader = first_attention_kernel(group.attention)
         _add_input(rows, group, numbers, 0)
         if not gated:
-            _add_norm(
-                rows, "attn_norm", reader, False, alone * (3 if getattr(group.attention, "own_inputs", False) else 1)
-            )
+            _add_norm(rows, "attn_norm", reader, False, alone * (3 if group.attention.own_inputs else 1))
             _add_norm(rows, "attn_norm", reader, True, count - alone)
         _add_norm_gate(rows, group, "attention")
         if isinstance(group.residuals, AlternatingUpdates):
@@ -259,7 +257,7 @@ def _add_input(rows: KernelList, group: Layers, numbers: range, block: int) -> N
     elif isinstance(residuals, BlockResiduals):
         stored = [group.stored(number) for number in group.numbers if number in numbers]
         read = [residuals.snapshots(number)[block] + 1 for number in stored]
-        sums = 3 if getattr(group.attention, "own_sums", False) and not block else 1
+        sums = 3 if group.attention.own_sums and not block else 1
         weights = (sums + residuals.weighted) * hidden
         for sources in sorted(set(read) - {1}):
             more = {"weight": rows.plain_bytes(weights), "count": read.count(sources)}

@@ -53,6 +53,7 @@ class Block:
     side_cache_bytes = 0
     state_bytes = 0  # bytes per request of one layer, whatever its length
     period = 1  # tokens after which the growth of the cache repeats
+    own_inputs = own_sums = False  # as those of :class:`Attention`
 
     @property
     def parts(self) -> tuple["Block", ...]:
