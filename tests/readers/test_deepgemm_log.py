@@ -54,6 +54,17 @@ def test_later_ones_say_types_and_layouts(read):
     assert skipped == ["FP32", "layout=TN"]
 
 
+def test_the_time_of_a_launch_is_not_the_products(read):
+    found, skipped = read(
+        "Testing FP8 GEMM NT:\n"
+        " > Perf (m=  128, n= 2112, k= 7168, 1D2D, BF16, acc=0): launch   31 us | 4000 us |  431 TFLOPS | 1816 GB/s\n"
+        "Testing GEMM skip head mid:\n"
+        " > Perf (m=  128, n= 2112, k= 7168, 1D2D):   9 us |  431 TFLOPS | 1816 GB/s\n"
+    )
+    assert found == [[128, 2112, 7168, "fp8_block", "1D2D", pytest.approx(4e-3)]]
+    assert skipped == ["GEMM skip head mid"]
+
+
 @pytest.mark.parametrize(
     ("text", "unit", "words"),
     [

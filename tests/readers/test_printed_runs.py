@@ -5,6 +5,7 @@ from own_cases import refused
 from served_runs import PRINTED, TRTLLM, VLLM, written
 
 from gpuledger.cli.recognise import recognise
+from gpuledger.errors import InputWarning
 from gpuledger.readers.served_results import read_served
 
 BATCH = """Warmup ...
@@ -81,13 +82,22 @@ def test_the_rate_in_the_summary_and_the_model_in_the_command_count(tmp_path):
     assert found.in_flight == old.in_flight < 50 and found.model == "Qwen/Qwen3-8B"
 
 
-@pytest.mark.parametrize("before", ["# ", "2026-03-01T10:00:00Z bench | ", "\x1b[36mbench |\x1b[0m "])
+@pytest.mark.parametrize("before", ["# ", "2026-03-01T10:00:00Z bench | ", "\x1b[36mbench |\x1b[0m ", "(Client pid=7) "])
 def test_every_line_of_a_log_may_have_something_in_front(tmp_path, before):
     (tmp_path / "log.txt").write_text("".join(before + line for line in PRINTED.splitlines(True)), "utf-8")
     (run,) = read_served(tmp_path / "log.txt")
     assert run == written_run(tmp_path)._replace(place="log.txt")
     (found,) = recognise(tmp_path / "log.txt")
     assert "serving_time" in found.cases
+
+
+def test_a_cut_summary_takes_nothing_from_those_around_it(tmp_path):
+    first = PRINTED.rpartition("\n=====")[0]
+    second = first.replace("concurrency: 50", "concurrency: 8").partition("\n-----Time per Output")[0]
+    (tmp_path / "log.txt").write_text(f"{first}\n{second}\n", "utf-8")
+    with pytest.warns(InputWarning, match="1 of 2 runs left out: .*the time per output token is missing"):
+        (run,) = read_served(tmp_path / "log.txt")
+    assert run == written_run(tmp_path)._replace(place="log.txt:1")
 
 
 @pytest.mark.parametrize("word", ["None", "not set"])

@@ -32,6 +32,10 @@ _NAMES = {
     **{f"{kind} {time} (ms)": f"{kind}_{time}_ms" for kind in ("mean", "median") for time in ("ttft", "tpot")},
     **{f"mean {name} (ms)": "mean_e2e_latency_ms" for name in ("e2e latency", "e2el")},
 }
+#: What the lines above a summary may say.
+_DRIVEN = ("backend", "request_rate", "max_concurrency")
+#: What stands below a summary: its last line, or, where that is missing, a block's end in Markdown or the next run.
+_END = re.compile(r"\n(?:=====|```|Namespace\(|Traffic request rate: \S)")
 #: What stands for no limit.
 _NONE = ("none", "not set")
 #: Of the command or its arguments, which some versions print first.
@@ -75,7 +79,7 @@ def printed_runs(text: str) -> Iterator[dict[str, Any]]:
 
 def _summaries(text: str) -> Iterator[dict[str, str]]:
     """Yield summaries, with how each run was driven, which the lines above may say."""
-    if (title := _SUMMARY.search(text)) and (width := title[0].index("=")):
+    if (title := _SUMMARY.search(text)) and (width := title[0].index("==")):
         text = "\n".join(line[width:] for line in text.splitlines())
     for above, below in itertools.pairwise(_SUMMARY.split(text)):
         # After the summary of the run before.
@@ -86,11 +90,21 @@ def _summaries(text: str) -> Iterator[dict[str, str]]:
             said.setdefault("model_id" if name.startswith("model") else name, []).append(value)
         # Commands of other runs may stand there, too.
         found = {name: told[-1] for name, told in said.items() if name == "model_id" or len(set(told)) == 1}
-        for line in [*above.splitlines(), *below.partition("\n=====")[0].splitlines()]:
-            name, colon, value = line.partition(":")
-            if colon and (key := _NAMES.get(name.strip().lower())):
-                found[key] = value.strip().replace(",", "")
+        # Without its last line, the summary of the run before is above, too.
+        nearest = _named(above.splitlines()[::-1])
+        found |= {name: value for name, value in nearest.items() if name in _DRIVEN}
+        found |= _named(_END.split(below, maxsplit=1)[0].splitlines())
         yield {name: value for name, value in found.items() if value.lower() not in _NONE}
+
+
+def _named(lines: list[str]) -> dict[str, str]:
+    """Return what lines of a summary, or above it, say; of those that say the same, the first counts."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon and (key := _NAMES.get(name.strip().lower())):
+            found.setdefault(key, value.strip().replace(",", ""))
+    return found
 
 
 def _batches(text: str) -> Iterator[dict[str, float]]:

@@ -13,10 +13,13 @@ from gpuledger.readers.kernel_tables.measured_table import median_of_equal
 
 _ROW = re.compile(
     r"^[>\s]*Perf(?:ormance)? \(m= *(?P<m>\d{1,9}), n= *(?P<n>\d{1,9}), k= *(?P<k>\d{1,9})(?:, (?P<options>[^()\n]*))?"
-    r"\): +(?P<us>\d{1,9}(?:\.\d{1,9})?) us \| +(?:throughput: +)?(?P<rate>\d{1,9}(?:\.\d{1,9})?) TFLOPS",
+    r"\): +(?:launch +\d{1,9} us \| +)?(?P<us>\d{1,9}(?:\.\d{1,9})?) us \|"
+    r" +(?:throughput: +)?(?P<rate>\d{1,9}(?:\.\d{1,9})?) TFLOPS",
     re.MULTILINE,
 )
 _SECTION = re.compile(r"^Testing (.{1,80}?):?\s*$", re.MULTILINE)
+#: Sections of single products; SGLang's copy of the tests says their types, and prints the time of a launch, too.
+_SINGLE = re.compile(r"(?:(?:FP8|BF16) )?GEMM(?: NT)?")
 _MOST_BYTES, _MOST_SIZE = 64 << 20, 1 << 20
 
 
@@ -52,7 +55,7 @@ def read_deepgemm(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
         elif found := _ROW.match(line):
             options = [option.strip() for option in (found["options"] or "").split(",") if option.strip()]
             odd = [option for option in options if option not in ("1D1D", "1D2D", "layout=NT", "BF16", "acc=0")]
-            if odd or (section and not section.startswith("GEMM")):
+            if odd or (section and not _SINGLE.fullmatch(section)):
                 skipped.add(odd[0] if odd else section)
                 continue
             scales = next((option for option in options if option.startswith("1D")), "")
