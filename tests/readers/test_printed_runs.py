@@ -82,7 +82,9 @@ def test_the_rate_in_the_summary_and_the_model_in_the_command_count(tmp_path):
     assert found.in_flight == old.in_flight < 50 and found.model == "Qwen/Qwen3-8B"
 
 
-@pytest.mark.parametrize("before", ["# ", "2026-03-01T10:00:00Z bench | ", "\x1b[36mbench |\x1b[0m ", "(Client pid=7) "])
+@pytest.mark.parametrize(
+    "before", ["# ", "2026-03-01T10:00:00Z bench | ", "\x1b[36mbench |\x1b[0m ", "(Client pid=7) "]
+)
 def test_every_line_of_a_log_may_have_something_in_front(tmp_path, before):
     (tmp_path / "log.txt").write_text("".join(before + line for line in PRINTED.splitlines(True)), "utf-8")
     (run,) = read_served(tmp_path / "log.txt")

@@ -131,11 +131,25 @@ def test_summaries_of_rocprofv3(read):
     assert read(f"{tables}{ROCPROF.format(title='')}{GEMM}{CALL}") == expected
 
 
-@pytest.mark.parametrize("end", ["\n** CUDA API Summary (cuda_api_sum):\n", "\n", "\nProcessing [a.sqlite]...\n"])
+@pytest.mark.parametrize(
+    "end", ["\n** CUDA API Summary (cuda_api_sum):\n", "\n", "\nProcessing [a.sqlite]...\n", "\n```\nThen, calls:\n"]
+)
 def test_csv_of_several_reports_without_an_empty_line(read, end):
     calls = '"Time (%)","Total Time (ns)","Num Calls","Name"\n"100.0","9000000","20","cudaGraphLaunch"\n'
     kernels = '"Time (%)","Total Time (ns)","Instances","Name"\n"100.0","2000","20","gemm"'
     assert read(f"{kernels}{end}{calls}") == ([["gemm", 20]], pytest.approx([2e-6]))
+
+
+@pytest.mark.parametrize("between", ["\n\n", " \n \n", "\r\r\n"])
+def test_every_second_line_may_be_empty(read, between):
+    kernels = '"Time (%)","Total Time (ns)","Instances","Name"\n75.0,6000,3,gemm\n25.0,2000,1,add\n\nTime (%),Name\n'
+    expected = [["gemm", 3], ["add", 1]], pytest.approx([6e-6, 2e-6])
+    assert read(kernels.replace("\n", between)) == expected
+    nvprof = " GPU activities:   75.00%  6.000us         3  2.000us  1.000us  3.000us  gemm\n"
+    nvprof += "                   25.00%  2.000us         1  2.000us  2.000us  2.000us  add\n"
+    nvprof += "      API calls:   25.00%  2.000us         1  2.000us  2.000us  2.000us  cudaMalloc\n"
+    nvprof = f"            Type  Time(%)      Time     Calls       Avg       Min       Max  Name\n{nvprof}"
+    assert read(nvprof.replace("\n", between)) == expected
 
 
 def test_tables_of_other_runs_are_told_of(tmp_path):

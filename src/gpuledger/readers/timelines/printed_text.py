@@ -17,8 +17,8 @@ from typing import Any
 _LEAST = 4
 _APART = re.compile(r"\s{2,}")
 _RULE = re.compile(r"\s*[-+|][-+|=: ]*$")
-#: What stands behind a table: an empty line, a message, or the title or the header of another table.
-_END = re.compile(r"\s*$|==|\s*\*\* |Processing \[|[\s|]*(?:Type\s+)?Time ?\(%\)")
+#: What stands behind a table: an empty line, a message, a block's end, or another table's title or header.
+_END = re.compile(r"\s*$|==|```|\s*\*\* |Processing \[|[\s|]*(?:Type\s+)?Time ?\(%\)")
 #: People keep tables in comments of programs, and in quotes of letters; vLLM and Ray put processes in front of every
 #: line, srun --label and mpirun ranks, Docker Compose containers.
 COMMENT = re.compile(

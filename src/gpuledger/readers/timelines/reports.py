@@ -95,7 +95,7 @@ def read_report(path: str | Path) -> Timeline:
             if not line or found is None:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
-            content = without_colours(_rest(path, file)).replace(b"\r\n", b"\n")
+            content = _single_spaced(without_colours(_rest(path, file)).replace(b"\r\n", b"\n"))
         bare, rest = printed_text.without_labels(line, content)
         if again := _report_of(bare):
             line, content, found = bare, rest, again
@@ -114,6 +114,13 @@ def _from_json(path: Path, file: BinaryIO) -> BinaryIO:
         return file
     found = report_json.tables(path, _rest(path, file).decode("utf-8-sig", "replace"))
     return io.BytesIO("\n\n".join(line + rows for line, rows in found if _report_of(line)).encode("utf-8", "replace"))
+
+
+def _single_spaced(content: bytes) -> bytes:
+    """Return the lines below a header without the empty ones that letters and terminals put between all of them."""
+    if not re.match(rb"(?:[ \t\r]*\n[^\n]*[^\s][^\n]*\n){2}[ \t\r]*(?:\n|$)", content):
+        return content
+    return re.sub(rb"\n[ \t\r]*\n", b"\n", b"\n" + content)[1:]
 
 
 def _rest(path: Path, file: BinaryIO) -> bytes:
@@ -170,8 +177,11 @@ def _csv_below(line: str, header: str, content: bytes) -> tuple[bytes, str]:
 
 
 def _until_the_next_report(content: bytes) -> bytes:
-    """Return the lines up to an empty one, a message or a title, behind which ``nsys stats`` prints its next report."""
-    end = re.search(rb'\n\s*\n|\n==[\d=]+==|\n ?\*\* |\nProcessing \[|\n"?Time ?\(%\)', content)
+    """Return the lines up to an empty one, a block's end in Markdown, a message or a title.
+
+    Behind these, ``nsys stats`` prints its next report.
+    """
+    end = re.search(rb'\n\s*\n|\n```|\n==[\d=]+==|\n ?\*\* |\nProcessing \[|\n"?Time ?\(%\)', content)
     return content[: end.start()] if end else content
 
 
