@@ -1,5 +1,7 @@
 """What benchmarks of a server print: summaries of vLLM's and SGLang's programs, batches, and trtllm-bench's reports."""
 
+import json
+
 import pytest
 from own_cases import refused
 from served_runs import PRINTED, TRTLLM, VLLM, written
@@ -114,6 +116,12 @@ def test_sglang_misspelled_the_limit(tmp_path, label):
     assert printed(tmp_path, lines).in_flight == 50
 
 
+def test_a_remark_beside_a_number_is_none_of_it(tmp_path):
+    assert printed(tmp_path, PRINTED.replace("1000.00", "1000.00      <== twice")) == printed(tmp_path, PRINTED)
+    with refused("log.txt", "median_ttft_ms: '1000.00 s' is not a number"):
+        printed(tmp_path, PRINTED.replace("1000.00", "1000.00 s"))
+
+
 def test_thousands_may_be_grouped(tmp_path):
     assert printed(tmp_path, PRINTED.replace("409200", "409,200")).input_tokens == 1023
 
@@ -138,6 +146,15 @@ def test_a_log_may_have_the_result_beside_the_summary(tmp_path):
     (tmp_path / "log.txt").write_text(f'start\n{PRINTED}<<<RESULT>>>\n{{"output_throughput": 1280.0}}\n', "utf-8")
     (run,) = read_served(tmp_path / "log.txt")
     assert run == written_run(tmp_path)._replace(place="log.txt")
+
+
+def test_a_log_may_have_the_results_alone(tmp_path):
+    result = json.dumps(VLLM | {"request_rate": "inf"})
+    (tmp_path / "log.txt").write_text(f"tp: 4\n[step 1]\n{result}\nwarning: slow\n{result}\n", "utf-8")
+    found = read_served(tmp_path / "log.txt")
+    assert found == [written_run(tmp_path)._replace(place=f"log.txt:{line}") for line in (3, 5)]
+    (seen,) = recognise(tmp_path / "log.txt")
+    assert (seen.content, seen.problems) == ("2 runs", [])
 
 
 def test_one_batch_tells_lengths_by_its_rates(tmp_path):

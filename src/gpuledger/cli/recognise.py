@@ -148,6 +148,7 @@ def _text(found: Found, head: bytes) -> None:
     from gpuledger.readers.kernel_tables.mamf import is_mamf
     from gpuledger.readers.printed_runs import is_printed
     from gpuledger.readers.served_results import COLUMNS as SERVED
+    from gpuledger.readers.served_results import LINE
     from gpuledger.readers.timelines.reports import find_report
 
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
@@ -182,7 +183,7 @@ def _text(found: Found, head: bytes) -> None:
         found.problems.append(problem)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found)
-    elif is_printed(text) or columns >= SERVED:
+    elif is_printed(text) or columns >= SERVED or LINE.search(text):
         _served(found)
     elif _NSYS_TEXT.search(text):
         found.format = "text of nsys stats"

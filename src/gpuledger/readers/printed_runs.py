@@ -36,6 +36,7 @@ _NAMES = {
 _DRIVEN = ("backend", "request_rate", "max_concurrency")
 #: What stands below a summary: its last line, or, where that is missing, a block's end in Markdown or the next run.
 _END = re.compile(r"\n(?:=====|```|Namespace\(|Traffic request rate: \S)")
+_REMARK = re.compile(r"\s{2,}")
 #: What stands for no limit.
 _NONE = ("none", "not set")
 #: Of the command or its arguments, which some versions print first.
@@ -103,7 +104,8 @@ def _named(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if colon and (key := _NAMES.get(name.strip().lower())):
-            found.setdefault(key, value.strip().replace(",", ""))
+            # People write remarks beside numbers.
+            found.setdefault(key, _REMARK.split(value.strip())[0].replace(",", ""))
     return found
 
 

@@ -37,6 +37,8 @@ MARK = re.compile(
     + "|".join(load_generators.MARKS)
     + r')"\s*:'
 )
+#: A result in a line of a log.
+LINE = re.compile(r'^\{"[^\n]*"(?:request|output)_throughput"\s*:', re.MULTILINE)
 #: What tells a table of results, such as the summary.csv of vllm bench sweep.
 COLUMNS = {"completed", "total_input_tokens", "total_output_tokens"}
 #: Names of a degree of parallelism among vLLM's metadata and SGLang's arguments.
@@ -145,7 +147,9 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if _is_table(text):
         entries = enumerate(_rows(path, text), 2)
     elif whole is None:
-        entries = ((at, _line(path, at, line)) for at, line in enumerate(text.split("\n"), 1) if line.strip())
+        # In a log, other lines stand between them.
+        lines = (found for found in enumerate(text.split("\n"), 1) if found[1].startswith("{") or MARK.search(found[1]))
+        entries = ((at, _line(path, at, line)) for at, line in lines)
     else:
         listed = load_generators.runs_in(whole) if one else whole
         one, entries = one and len(listed) == 1, enumerate(listed, 1)
@@ -274,8 +278,10 @@ class _Entry:
         of latency and time to the first token.
         """
         later = self.count("total_output_tokens") - prompts
+        if later <= 0:
+            self.refuse("total_output_tokens", "no token follows the first ones", "benchmark longer outputs")
         latency, ttft = self.number("mean_e2e_latency_ms"), self.number("mean_ttft_ms")
-        if later <= 0 or latency is None or ttft is None or not 0 < ttft < latency <= _MOST["ms"]:
+        if latency is None or ttft is None or not 0 < ttft < latency <= _MOST["ms"]:
             remedy = "add tpot to --percentile-metrics, or give outputs with mean latency and TTFT"
             self.refuse("median_tpot_ms", "the time per output token is missing", remedy)
         return prompts * (latency - ttft) / later
