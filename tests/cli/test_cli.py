@@ -28,6 +28,13 @@ from gpuledger.readers import neutrino
 NCU = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 LLAMA = json.dumps({"model_type": "llama", "vocab_size": 256, "max_position_embeddings": 512, **SIZES})
+#: As tiiuae/falcon-7b, without a longest context.
+FALCON = json.dumps(
+    {
+        **{"model_type": "falcon", "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2},
+        **{"vocab_size": 256, "multi_query": True, "parallel_attn": True, "alibi": False, "bias": False},
+    }
+)
 #: What new-dataset says at the end.
 WRITE = "write title, source and license into it: figures and pages name the source"
 WORK = {"gpu__time_duration.sum": ("ns", 1000), "dram__bytes.sum": ("byte", 64)}
@@ -114,6 +121,7 @@ def sqlite(path, kernels):
             ["kernel_breakdown"],
         ),
         ("config.json", LLAMA, "config.json of a model", ["kernel_breakdown"]),
+        ("falcon.json", FALCON, "config.json of a model", ["kernel_breakdown"]),
         ("w.csv", "kernel,precision,flop,bytes,time_us,power_w\n", "table of power readings", ["kernel_power"]),
         ("gpus.csv", (ROOT / "resources/gpus.csv").read_text("utf-8"), "table of GPUs", []),
     ],

@@ -52,6 +52,13 @@ def test_columns_of_any_case_and_order_and_earlier_versions(read):
     assert kernels.loc[0, ["grid", "block", "stream"]].tolist() == ["", "", -1]
 
 
+def test_a_header_that_was_wrapped_is_told_of(read):
+    wrapped = TRACE.replace('"LDS_', '"LDS\n_')
+    told = "no row has as many cells as the header; give the file as it was written"
+    with pytest.warns(InputWarning, match="2 of 2 rows have"), pytest.raises(InputError, match=told):
+        read(f"{wrapped}{GEMM},256,1,1,65536,4,1\n")
+
+
 def test_a_dispatch_with_a_row_per_counter_counts_once(read):
     header = TRACE.replace('"Scratch_Size"', '"Scratch_Size","Counter_Name","Counter_Value"')
     rows = [f'{GEMM},"{name}",{value},256,1,1,65536,4,1\n' for name, value in (("SQ_WAVES", 16), ("GRBM_COUNT", 9.5))]

@@ -274,11 +274,11 @@ def _model(found: Found, kind: str) -> None:
     from gpuledger.models.transformer import read_model
 
     found.format, found.content = "config.json of a model", kind
-    longest = read_model(found.path).max_positions
-    # A decode step adds a token to its context.
+    # Not all models say how long a context they support; a decode step adds a token to its own.
+    longest = min(read_model(found.path).max_positions or 2049, 2049)
     phases = {
         "prefill": {"batch": 1, "input": min(longest, 2048)},
-        "decode": {"batch": 32, "context": max(min(longest - 1, 2048), 1)},
+        "decode": {"batch": 32, "context": max(longest - 1, 1)},
     }
     found.cases["kernel_breakdown"] = {"model": found.path.name, "hardware": ["h100-sxm"], "phases": phases}
 

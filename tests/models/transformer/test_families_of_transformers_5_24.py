@@ -77,6 +77,8 @@ INKLING2 = {
 MAMBA = {"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280}
 MAMBA |= {"conv_kernel": 4, "expand": 2, "time_step_rank": 160, "use_bias": False, "use_conv_bias": True}
 MAMBA |= {"layer_norm_epsilon": 1e-5, "residual_in_fp32": True, "intermediate_size": 5120, "time_step_floor": 1e-4}
+CONVERTED = {"d_inner": 5120, "d_model": 2560, "n_layer": 64, "fused_add_norm": True, "rms_norm": True}
+CONVERTED |= {"pad_vocab_size_multiple": 8, "ssm_cfg": {}}
 CODESTRAL = {"model_type": "mamba2", "hidden_size": 4096, "num_hidden_layers": 64, "state_size": 128, "n_groups": 8}
 CODESTRAL |= {"num_heads": 128, "head_dim": 64, "expand": 2, "conv_kernel": 4, "vocab_size": 32768, "chunk_size": 256}
 CODESTRAL |= {"use_conv_bias": True, "tie_word_embeddings": False}
@@ -138,6 +140,7 @@ COUNTED = {
     "aria": (ARIA, 18517069824, 32 * 2 * 2 * 4096, 0),
     "lara_mini": (LARA, 7291269024, 17 * 2 * 2 * 4 * 128, None),
     "mamba-2.8b": (MAMBA, 2768345600, 0, 64 * 5120 * (16 * 2 + 3 * 2)),
+    "mamba-2.8b-hf": (MAMBA | CONVERTED, 2768345600, 0, 64 * 5120 * (16 * 2 + 3 * 2)),
     "falcon-mamba": (
         {**MAMBA, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-6},
         2768345600,

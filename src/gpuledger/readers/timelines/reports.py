@@ -148,9 +148,13 @@ def _read_tables(path: Path, line: str, report: ReportKind, header: str, content
     tables = [_csv_below(line, header, part) for part in parts]
     while True:
         rows, problem = tables.pop(0)
-        table = _Table(path, report, _columns(header), _rows(path, rows, len(_cells(header))))
+        cells = _rows(path, rows, len(_cells(header)))
+        table = _Table(path, report, _columns(header), cells)
         if len(table) or not tables:
             break
+    if rows.strip() and not len(cells):
+        problem, remedy = "no row has as many cells as the header", "give the file as it was written, with whole lines"
+        raise InputError(path, "", problem, remedy)
     if not len(table) and header == torch_table.header(line):
         remedy = "print more rows (row_limit=-1), or call prof.export_chrome_trace('trace.json.gz')"
         raise InputError(path, "", "no row is a kernel: operators alone have times in this table", remedy)

@@ -12,6 +12,8 @@ _MAMBA = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamb
 _BAMBA = {"num_key_value_heads": 8, "partial_rotary_factor": 0.5, **_MAMBA}
 
 _LING = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
+#: Checkpoints of mamba_ssm that were converted keep its keys, which say the same sizes again.
+_CONVERTED = frozenset({"d_inner", "d_model", "n_layer", "fused_add_norm", "pad_vocab_size_multiple", "rms_norm"})
 _PURE = {"fixed": {"use_bias": False}, "defaults": {"conv_kernel": 4}}
 
 HYBRID = {
@@ -93,7 +95,9 @@ HYBRID = {
         residuals="averaged",
     ),
     # Without attention. Codestral Mamba is a Mamba-2.
-    "mamba": ModelFamily(window.none, ffn.nothing, attention=recurrent.mamba(norm=""), **_PURE, tied=True),
+    "mamba": ModelFamily(
+        window.none, ffn.nothing, attention=recurrent.mamba(norm=""), **_PURE, tied=True, neutral=_CONVERTED
+    ),
     "falcon_mamba": ModelFamily(
         window.none, ffn.nothing, attention=recurrent.mamba(norm="unweighted"), **_PURE, tied=True
     ),
