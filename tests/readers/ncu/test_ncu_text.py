@@ -146,6 +146,42 @@ def test_what_somebody_pasted_into_a_page(tmp_path):
         assert frame["kernel"].tolist() == whole["kernel"].tolist()
 
 
+WIDE = f"""\
+[5] a.exe@127.0.0.1
+  copy(double *), 2022-May-10 20:02:12, Context 1, Stream 7
+    Section: Command line profiler metrics
+    {"-" * 70} {"-" * 15} {"-" * 30}
+    gpu__time_duration.sum{"usecond":>64}{"12.58":>31}
+    smsp__warps.sum{"0":>102}
+    {"-" * 70} {"-" * 15} {"-" * 30}
+"""
+
+
+def divided(text, width):
+    """Return what a terminal of some width shows."""
+    pieces = ([line[at : at + width] for at in range(0, len(line), width)] or [""] for line in text.split("\n"))
+    return "\n".join(piece for line in pieces for piece in line)
+
+
+@pytest.mark.parametrize("text", [DETAILS, WIDE])
+def test_lines_that_a_terminal_divided_are_whole_again(tmp_path, text):
+    whole = read(tmp_path, text)
+    for width in range(24, 121):
+        found = read(tmp_path, divided(text, width))
+        assert found.metrics["value"].tolist() == whole.metrics["value"].tolist(), width
+        assert found.launches["kernel"].tolist() == whole.launches["kernel"].tolist(), width
+
+
+def test_blanks_at_the_ends_of_divided_lines_may_be_gone(tmp_path):
+    text = "".join(f"{line.rstrip()}\n" for line in divided(WIDE, 120).split("\n"))
+    assert read(tmp_path, text).metrics["value"].tolist() == pytest.approx([12580, 0])
+
+
+def test_a_divided_name_needs_no_indentation(tmp_path):
+    text = divided("".join(f"{line.strip()}\n" for line in DETAILS.splitlines()), 78)
+    assert set(read(tmp_path, text).launches["kernel"]) == {"void add<float, (int)4>(T1 *, int)"}
+
+
 def test_labels_of_2019(tmp_path):
     text = DETAILS.replace("DRAM Throughput", "SOL FB         ")
     assert launch_quantities(read(tmp_path, text))["dram_percent"].tolist()[0] == 91.75

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from gpuledger.readers.ncu.wrapped_text import unwrapped, width_of
+
 _KERNEL = re.compile(
     r"^ *(?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?(?:, \d{4}-\w{3}-\d{2} [\d:]+)?"
     r", Context (?P<context>\d+), Stream (?P<stream>\d+)(?:, Device (?P<device>\d+), CC (?P<cc>[\d.]+))?\s*$"
@@ -18,6 +20,7 @@ _SUMMARY = re.compile(
     r"^ *(?P<kernel>\S.*), Block Size (?P<block>.+?), Grid Size (?P<grid>.+?), Device (?P<device>\d+)"
     r", (?P<invocations>\d+) invocations?\s*$"
 )
+_SECTION = re.compile(r"^ *Section: ")
 _PROCESS = re.compile(r"^ *\[(?P<process>\d+)\] \S.*@\S+\s*$")
 _RULE = re.compile(r"^\s*-{3,}(?: -{3,}){2,}\s*$")
 _TITLE = re.compile(r"^\s*Metric Name\s+Metric Unit\s+(Metric Value|Minimum\s+Maximum\s+Average)\s*$")
@@ -25,6 +28,9 @@ _TITLE = re.compile(r"^\s*Metric Name\s+Metric Unit\s+(Metric Value|Minimum\s+Ma
 _PREFIX = re.compile(
     r"^(?: *\d{1,5}: ?|\[\d{1,5},\d{1,5}\]<\w{1,9}>: ?|[ \t]*(?://[/!]?|#|>|\*(?![*/])) ?|[\w.-]{1,60} +\| )"
 )
+_INDENTED = re.compile(r" {2}\S")
+#: Of a launch's line that a terminal divided.
+_MOST_PIECES = 8
 _UNCUT = re.compile(r"(?!)")
 _LABELLED = re.compile(r"^(.{0,200}?[^\s-]) *-{3,}(?: -{3,}){2,}\s*$")
 _MOMENT = re.compile(r"\d{1,4}(?:[-:.,T/]\d{1,9}){1,9}Z?")
@@ -49,6 +55,10 @@ def csv_of_text(blocks: Iterable[bytes]) -> Iterator[bytes]:
     blocks = iter(blocks)
     first = next(blocks, b"")
     lines = first.decode("utf-8", "replace").splitlines() if b"---" in first and not _CSV.search(first) else []
+    if width := width_of(lines):
+        blocks = unwrapped(chain([first], blocks), *width)
+        first = next(blocks, b"")
+        lines = first.decode("utf-8", "replace").splitlines()
     # Those above tables: elsewhere in a program's source stands #include.
     prefixes = {
         match[0].strip() for line in lines if (match := _PREFIX.match(line)) and _RULE.match(line[match.end() :])
@@ -56,7 +66,8 @@ def csv_of_text(blocks: Iterable[bytes]) -> Iterator[bytes]:
     # Lines of several processes between each other are not one page.
     cut = _PREFIX if len(prefixes) == 1 else _UNCUT if prefixes else _label(lines)
     lines = [cut.sub("", line) for line in lines]
-    if any(map(_RULE.match, lines)) and any(_KERNEL.match(line) or _SUMMARY.match(line) for line in lines):
+    marks = (_KERNEL, _SUMMARY, _SECTION)
+    if any(map(_RULE.match, lines)) and any(mark.match(line) for line in lines for mark in marks):
         page = _TextPage(any(map(_SUMMARY.match, lines)), cut)
         return (page.rows(block) for block in chain([first], blocks))
     return chain([first] if first else [], blocks)
@@ -66,6 +77,31 @@ def _label(lines: list[str]) -> re.Pattern[str]:
     """Return what else a logger puts in front of tables: one label, but for its time."""
     labels = {tuple(_MOMENT.split(match[1])) for line in lines if (match := _LABELLED.match(line))}
     return re.compile("^" + _MOMENT.pattern.join(map(re.escape, labels.pop()))) if len(labels) == 1 else _UNCUT
+
+
+def _launch(lines: list[str]) -> re.Match[str] | None:
+    """Return what the last of these lines says of a launch, with those above it if it is the rest of them."""
+    own = _said(lines[-1])
+    if own and lines[-1].startswith("  "):
+        return own
+    indented = [at for at, line in enumerate(lines[:-1]) if _INDENTED.match(line)]
+    # Pasted without its indentation, a name begins where its brackets are closed.
+    starts = indented[-1:] or ([] if own and _is_closed(own["kernel"]) else range(len(lines) - 2, -1, -1))
+    for start in starts:
+        for sign in ("", " "):
+            found = _said(sign.join(lines[start:]))
+            if found and _is_closed(found["kernel"]):
+                return found
+    return own
+
+
+def _said(line: str) -> re.Match[str] | None:
+    launch = _KERNEL.match(line) if ", Context " in line else None
+    return launch or (_SUMMARY.match(line) if ", Block Size " in line else None)
+
+
+def _is_closed(name: str) -> bool:
+    return name.count("(") == name.count(")")
 
 
 class _TextPage:
@@ -78,6 +114,8 @@ class _TextPage:
         #: Where the columns begin, while the lines are rows of a table.
         self._columns: list[int] = []
         self._begun = False
+        #: Lines that follow each other and are none of these: a terminal may have divided the name of a kernel.
+        self._above: list[str] = []
 
     def rows(self, block: bytes) -> bytes:
         out = io.StringIO()
@@ -96,20 +134,23 @@ class _TextPage:
 
     def _row(self, line: str) -> list[str] | None:
         """Return the fields of a metric's line; note what other lines say about the lines that follow."""
+        above, self._above = self._above, []
         if _RULE.match(line):
             self._columns = [] if self._columns else [match.start() for match in re.finditer("-+", line)]
         elif _TITLE.match(line) or not line.strip():
             self._columns = []
         elif self._columns:
             name, *fields = [line[a:b].strip() for a, b in zip(self._columns, [*self._columns[1:], None], strict=True)]
-            if name and len(fields) == 1 + len(self._values):
+            if name and self._launch and len(fields) == 1 + len(self._values):
                 return [*self._launch.values(), self._section, name, *fields]
-        elif line.lstrip().startswith("Section: "):
+        elif _SECTION.match(line):
             self._section = line.strip().removeprefix("Section: ")
         elif match := _PROCESS.match(line):
             self._process = match["process"]
-        elif match := _KERNEL.match(line) or _SUMMARY.match(line):
+        elif match := _launch([*above, line]):
             self._begin(match.groupdict())
+        elif not line.startswith(("==", "```")):
+            self._above = [*above[1 - _MOST_PIECES :], line]
         return None
 
     def _begin(self, said: dict[str, str | None]) -> None:
