@@ -181,6 +181,9 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ),
         ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "it holds no times"),
         ("avg.txt", b"-" * 40 + b"  ----\n   Name    Self CPU %   # of Calls\n", "prof.export_chrome_trace"),
+        ("cut.txt", b"-" * 40 + b"\n---\n   Name    Self CPU %   # of\n Calls\n", "give it with whole lines"),
+        ("guide.txt", b"Benchmarks Stats:\n====\nMetadata | Request Stats\n", "give the benchmarks.json"),
+        ("llm.txt", "    LLM Metrics\n┏━━━┳━━━┓\n┃ Statistic ┃ avg ┃\n".encode(), "give the JSON"),
         ("nsys.json", b'{"data":[]}\n{"Type":79,"CudaEvent":{"startNs":"1"}}\n', "nsys export --type sqlite"),
         (
             "hip.csv",

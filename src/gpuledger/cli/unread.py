@@ -35,6 +35,11 @@ _KINDS = (
         name=r"\.qdstrm$",
     ),
     _Kind(
+        "table of a profiler whose lines a terminal divided",
+        "they are not put together; give it with whole lines: widen the terminal, or redirect it into a file",
+        head=r"(?m)\A(?=[\s\S]*(?:Self CPU|Time ?\(%\)))[\s\S]*?^[^\n-]{0,4}-{3}[- ]{16,}\n[^\n-]{0,2}-[- ]*$",
+    ),
+    _Kind(
         "table of torch.profiler's key_averages()",
         "it has no times of kernels; record again and call prof.export_chrome_trace('trace.json.gz')",
         head=r"(?m)^[- ]{20,}\n *Name +(?:Self CPU|Self CUDA|CPU total)",
@@ -52,7 +57,12 @@ _KINDS = (
     _Kind(
         "what AIPerf or GenAI-Perf prints",
         "it does not say how many requests were served at a time; give the JSON that was written beside it",
-        head=r"NVIDIA (?:AIPerf|GenAI-Perf) \| LLM Metrics",
+        head=r"(?m)NVIDIA (?:AIPerf|GenAI-Perf) \| LLM Metrics|^ +LLM Metrics *\n┏",
+    ),
+    _Kind(
+        "tables that GuideLLM prints",
+        "they are not read; give the benchmarks.json that was written beside them",
+        head=r"(?m)^Benchmarks Stats: *$",
     ),
     _Kind(
         "summary of MLPerf's load generator",

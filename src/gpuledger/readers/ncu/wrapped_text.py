@@ -13,6 +13,8 @@ _TITLE = re.compile(r"\s*Metric Name\s")
 #: What cannot be the rest of a line.
 _OWN = re.compile(r"$|\s*Section: ")
 _DIGITS = re.compile(r"[\s\d.,]*\d$")
+#: Of a rule.
+_MOST_PIECES = 8
 #: Rests that are told by their length alone.
 _SHORT = 10
 
@@ -24,9 +26,8 @@ def width_of(lines: list[str]) -> tuple[int, int] | None:
     """
     for at, line in enumerate(lines):
         pieces = [line]
-        while len(pieces[-1]) == len(line) and _DASHES.match(line) and at + len(pieces) < len(lines):
-            rest = lines[at + len(pieces)]
-            if not _DASHES.match(rest) or len(rest) > len(line):
+        for rest in lines[at + 1 : at + _MOST_PIECES] if "---" in line and _DASHES.match(line) else ():
+            if len(pieces[-1]) < len(line) or not _DASHES.match(rest) or len(rest) > len(line):
                 break
             pieces.append(rest)
         whole = len(pieces) > 1 and all(map(_RULE.match, pieces[:2])) and len(pieces[1]) == len(line)
