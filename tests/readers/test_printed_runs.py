@@ -95,6 +95,11 @@ def test_every_line_of_a_log_may_have_something_in_front(tmp_path, before):
     assert "serving_time" in found.cases
 
 
+def test_a_bar_of_progress_may_stand_before_the_title(tmp_path):
+    text = PRINTED.replace("====== Serving", f"100%|{'█' * 149}| 400/400 [00:40<00:00, 10.00it/s]====== Serving", 1)
+    assert printed(tmp_path, text) == written_run(tmp_path)._replace(place="log.txt")
+
+
 def test_a_cut_summary_takes_nothing_from_those_around_it(tmp_path):
     first = PRINTED.rpartition("\n=====")[0]
     second = first.replace("concurrency: 50", "concurrency: 8").partition("\n-----Time per Output")[0]

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-#: The line above a summary, behind what a logger or a comment puts in front of every line.
-_SUMMARY = re.compile(r"^.{0,80}?=+ Serving Benchmark Result =+\s*$", re.MULTILINE)
+#: The line above a summary, behind what a logger or a comment puts in front of every line, or a bar of progress.
+_SUMMARY = re.compile(r"^.{0,300}?={1,60} Serving Benchmark Result ={1,60}\s*$", re.MULTILINE)
 _STEP = re.compile(
     r"^(Prefill|Decode|Total)\.? *(?:\d{1,7}\. Batch size: (\d{1,7}),)? *(?:median )?latency: +(\d{1,9}\.\d{1,9}) s,"
     r" (?:median )?throughput: +(\d{1,12}\.\d{1,9}) token/s",
@@ -81,7 +81,8 @@ def printed_runs(text: str) -> Iterator[dict[str, Any]]:
 def _summaries(text: str) -> Iterator[dict[str, str]]:
     """Yield summaries, with how each run was driven, which the lines above may say."""
     if (title := _SUMMARY.search(text)) and (width := title[0].index("==")):
-        text = "\n".join(line[width:] for line in text.splitlines())
+        cut = [line[width:] for line in text.splitlines()]
+        text = "\n".join(cut) if _named(cut) else text
     for above, below in itertools.pairwise(_SUMMARY.split(text)):
         # After the summary of the run before.
         above = above.rpartition("\n=====")[2]
