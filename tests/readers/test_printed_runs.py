@@ -95,6 +95,14 @@ def test_every_line_of_a_log_may_have_something_in_front(tmp_path, before):
     assert "serving_time" in found.cases
 
 
+def test_powershell_writes_utf_16(tmp_path):
+    (tmp_path / "log.txt").write_text(PRINTED, "utf-16")
+    (run,) = read_served(tmp_path / "log.txt")
+    assert run == written_run(tmp_path)._replace(place="log.txt")
+    (found,) = recognise(tmp_path / "log.txt")
+    assert "serving_time" in found.cases
+
+
 def test_a_bar_of_progress_may_stand_before_the_title(tmp_path):
     text = PRINTED.replace("====== Serving", f"100%|{'█' * 149}| 400/400 [00:40<00:00, 10.00it/s]====== Serving", 1)
     assert printed(tmp_path, text) == written_run(tmp_path)._replace(place="log.txt")

@@ -203,9 +203,10 @@ def _text(found: Found, head: bytes) -> None:
 
 def _utf_16(found: Found, text: str) -> None:
     """Recognise what PowerShell redirected into a file."""
+    from gpuledger.readers.printed_runs import is_printed
     from gpuledger.readers.timelines.reports import find_report
 
-    if find_report(text) or _NCU.search(text):
+    if find_report(text) or _NCU.search(text) or is_printed(text):
         _text(found, text.encode("utf-8", "replace"))
     else:
         found.format = "text in UTF-16"

@@ -8,6 +8,7 @@ versions of SGLang write all of its arguments. Sources: vllm-project/vllm, ``vll
 sgl-project/sglang, ``python/sglang/bench_serving.py``.
 """
 
+import codecs
 import csv
 import io
 import json
@@ -131,8 +132,11 @@ def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield each run's values and its number: the line of JSON lines, 0 if it is the only one."""
     if path.stat().st_size > MOST_BYTES:
         raise InputError(path, "", f"larger than {MOST_BYTES >> 20} MiB", "leave out the times of every request")
+    content = path.read_bytes()
     try:
-        text = without_colours(path.read_bytes()).decode("utf-8-sig")
+        if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # PowerShell redirects to UTF-16
+            content = content.decode("utf-16").encode()
+        text = without_colours(content).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "", "not text in UTF-8", "give the file that the benchmark wrote") from None
     whole = None
