@@ -1,4 +1,4 @@
-"""The artifact appendix expects what the tracked summaries hold."""
+"""The texts of docs/ and of the notebooks say what the tracked summaries hold."""
 
 import json
 import re
@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from gpuledger.ledger.datasets import Repository
+from gpuledger.readers.gpus import find_gpu
 
 TIMES, RUNS = "aiconfigurator/kernel_time", "aiconfigurator/serving_time"
 PRODUCTS = "published-gemms/kernel_time/products"
@@ -72,7 +73,11 @@ EXPECTED = [
             ("experts_readings", "of {:,} readings of experts are steady"),
         )
     ),
+    (f"{RUNS}/gb200", "tpot_median_error_unfitted_percent", "only six such runs, with {:.1f}"),
+    ("tracelens/kernel_breakdown/b200_888", "kernels", "B200: {} kernels"),
     ("tracelens/kernel_breakdown/b200_888", "matched_percent", "{:.1f} % matched; H100"),
+    ("tracelens/kernel_breakdown/h100_16x559", "kernels", "H100: {:,} kernels"),
+    ("tracelens/kernel_breakdown/h100_16x559", "dropped_kernels", "{} of the step before left out"),
     ("tracelens/kernel_breakdown/mi300x_decode", "matched_percent", "{:.1f} % matched |"),
     ("attention-a100/kernel_profile/bert", "launches", "{} launches, 58.05 µs"),
     ("published/kernel_overhead/table2", "lightweight_slowdown_mean", "{:.4f}, "),
@@ -91,7 +96,12 @@ EXPECTED = [
 
 
 def text_of(root, page):
-    return " ".join((root / page).read_text("utf-8").split())
+    text = (root / page).read_text("utf-8")
+    if page.endswith(".ipynb"):
+        text = " ".join(
+            "".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"
+        )
+    return " ".join(text.split())
 
 
 def data_of(root, folders):
@@ -111,6 +121,121 @@ def test_the_appendix_expects_what_is_tracked(root, folder, quantity, form):
     words = form.format(value).replace("%", " %").replace("  %", " %")  # as it is written: 8.19 %
     text = (root / "docs/ARTIFACT.md").read_text("utf-8").replace("**", "")
     assert words in text, f"docs/ARTIFACT.md does not have '{words}'"
+
+
+MPT, STEPS, TRAINED = (
+    "published/training_time/mpt",
+    "nvidia-h100-training/kernel_breakdown",
+    "notebooks/training_time.ipynb",
+)
+#: By page and folder of results, sentences with the quantities that they state (of s in ms, of ns in µs).
+SENTENCES = {
+    ("docs/MODELS.md", f"{TIMES}/every_table"): [
+        "the mean error of {kernels:,} kernels falls",
+        "half of its 109 kernels err by at most {mape_percent_rtx_pro_6000:.1f} % in the mean",
+        "with other GPUs' constants {unseen_percent_rtx_pro_6000:.1f};",
+    ],
+    ("docs/MODELS.md", "nvidia-h200-gemm/gemm_tiles/cublas"): [
+        "{ruled_tile_held_back_percent:.0f} % of held-back shapes in bf16 (waves {ruled_waves_held_back_percent:.0f}",
+        "for {ruled_tile_held_back_percent_fp8_static:.0f} % in fp8 ({ruled_waves_held_back_percent_fp8_static:.0f} %)",
+        "the launched one for {same_tile_percent:.0f} and {same_tile_percent_fp8_static:.0f} % of all",
+        "(fitted to {splits_told:,} launches",
+    ],
+    ("docs/MODELS.md", "nvidia-h200-gemm/kernel_time/gemm"): [
+        "shapes: {mape_held_back_percent:.1f} % in bf16, {mape_held_back_percent_fp8_static:.1f} in fp8",
+    ],
+    ("docs/MODELS.md", "nvidia-h200/kernel_time/attention"): [
+        "constants the mean error is {mape_unseen_percent:.1f} %, with its own {mape_held_back_percent:.1f} %",
+    ],
+    ("docs/MODELS.md", PRODUCTS): ["Half of the runs are now within {run_mape_percent_16_bit_other_gpu:.1f} %."],
+    ("docs/MODELS.md", "published-attention/kernel_time/attention"): [
+        "{kernels} kernels on {gpus} GPUs, six of them",
+        "(15.6 instead of {run_mape_percent_fp8_other_kernel:.1f} %)",
+    ],
+    ("docs/MODELS.md", f"{RUNS}/h200"): ["(6.6 to {disagg_tpot_median_error_unfitted_percent:.1f} %), those of"],
+    ("docs/MODELS.md", f"{RUNS}/gb200"): ["with 9.2 and {disagg_tpot_median_error_unfitted_percent:.1f} % instead"],
+    ("docs/MODELS.md", f"{RUNS}/gb300"): ["with {disagg_tpot_median_error_unfitted_percent:.1f} and 8.9 % instead"],
+    ("docs/MODELS.md", "aiconfigurator/kernel_power/b200_vllm"): [
+        "half | {static:.0f} W | {bf16_flop:.2f} pJ | {fp8_flop:.2f} pJ | {dram_byte:.0f} pJ | {most:.0f} W |",
+        "| {static_other_half:.0f} W | {bf16_flop_other_half:.2f} pJ | {fp8_flop_other_half:.2f} pJ |",
+        "| {dram_byte_other_half:.0f} pJ | {most_other_half:.0f} W |",
+        "The median error on the other half is {median_error_percent:.1f} % (mean {mape_percent:.1f} %).",
+        "Below the limit it is {median_error_below_limit_percent:.1f} %;",
+        "one power for all layers has {constant_median_error_below_limit_percent:.0f} %",
+        "6,395 readings has {lookup_median_error_below_limit_percent:.1f} %",
+        "one sample ({one_sample_percent:.0f} % of all)",
+        "are used: {steady_readings:,} of the {experts_readings:,} of experts",
+    ],
+    ("docs/MODELS.md", f"{MPT}_h100"): [
+        "they are predicted {step_median_error_percent:.1f} % too short in the median",
+        "attention at {attention_rate:.0f} (H100)",
+    ],
+    ("notebooks/kernel_time_published.ipynb", "published-gemms/kernel_time/sweep_h100"): [
+        "the other half errs by {mape_held_back_percent:.1f} % in the mean",
+    ],
+    ("notebooks/serving_time_parallelism.ipynb", f"{RUNS}/parallelism"): [
+        "only measurements tell, attain {fewest_met_percent:.1f} %",
+    ],
+    (TRAINED, f"{MPT}_h100"): [
+        "they are predicted {step_median_error_percent:.1f} % too short in the median;",
+        "At the law's clock, {slowed_clock:,.0f} MHz",
+        "reached {attention_rate:.0f} TFLOP/s on the H100",
+        "up to {attention_rate_predicted:.0f} TFLOP/s on an H100",
+        "to {gemm_factor_other_half:.2f}, with attention at {attention_rate_other_half:.0f}, 100",
+        "what these runs reached ({rule_median_error_percent:.1f} %)",
+        "with at most {largest_memory_percent:.0f} % of the DRAM",
+    ],
+    (TRAINED, f"{MPT}_a100_80gb"): [
+        "{attention_rate_predicted:.0f} on an A100 (Flash",
+        "at 184, {attention_rate_other_half:.0f} and",
+    ],
+    (TRAINED, f"{MPT}_a100_40gb"): [
+        "to {gemm_factor:.2f} times as long (fitted",
+        "and {attention_rate_other_half:.1f} TFLOP/s). GEMMs",
+    ],
+    (TRAINED, f"{STEPS}/autocast"): [
+        "*Elementwise* kernels take {elementwise_time:.1f} ms,",
+        "listed are 1,663, predicted to take {elementwise_predicted_time:.1f} ms",
+        "*The loss* takes {loss_time:.1f} ms instead of {loss_predicted_time:.1f}:",
+        "*GEMMs* take {gemm_time:.1f} ms instead of {gemm_predicted_time:.1f},",
+        "*the update* {update_time:.1f} instead of {update_predicted_time:.1f},",
+        "*weights* {weights_time:.1f}, as predicted",
+        "*No kernel* runs for {idle_percent:.0f} % of",
+        "ms instead of {attention_time:.1f}, because",
+    ],
+    (TRAINED, f"{STEPS}/compile"): [
+        "they would be 310 and take {elementwise_predicted_time:.1f} ms. Compiled, 301",
+        "are left and take {elementwise_time:.1f} ms",
+        "from memory. Compiled, it takes {loss_time:.1f} ms",
+        "*Compiled*, attention takes {attention_time:.1f} ms",
+    ],
+    ("notebooks/block_scheduling.ipynb", "nvidia-h200/block_scheduling/zeros_4096"): [
+        "own kernel takes {original_time:.1f} µs for the same tensor, a memset {memset_time:.1f} and a",
+        "and a persistent kernel {persistent_time:.1f}: {persistent_saving_percent:.1f} % less",
+        "where the gaps predict {gap_free_time_saving_percent:.1f} %",
+    ],
+    ("notebooks/exposed_latency.ipynb", "published/exposed_latency/fig12"): [
+        "waits {probed_min:.1f} to {probed_max:.1f} times the kernel's time for Neutrino,",
+        "and {ncu_min:.1f} to {ncu_max:.0f} times for Nsight Compute",
+        "by a factor of {speedup_min:.1f} to {speedup_max:.1f}",
+    ],
+    ("notebooks/exposed_latency.ipynb", "nvidia-h200/exposed_latency/probes"): [
+        "the ratios of {ncu_min:,.0f} to {ncu_max:,.0f} say",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("page", "folder", "form"), [(*where, form) for where, forms in SENTENCES.items() for form in forms]
+)
+def test_the_sentences_say_what_is_tracked(root, page, folder, form):
+    factors = {"s": 1e3, "ns": 1e-3}
+    values = {
+        name: one["value"] * factors[one["unit"]] if one["unit"] in factors else one["value"]
+        for name, one in summary(root, folder).items()
+    }
+    words = form.format(**values)
+    assert words in text_of(root, page), f"{page} does not have '{words}'"
 
 
 @pytest.mark.parametrize(
@@ -197,6 +322,89 @@ def test_aims_are_met_and_missed_as_said(root, begin, kind, type, gpus, engine, 
     for part, gpu in zip(said, gpus.split() if len(aims) > 1 else [""], strict=True):
         own = within[found["gpu"] == gpu] if gpu else within
         assert [min(part), max(part)] == pytest.approx([own.min(), own.max()], abs=0.051), gpu
+
+
+def test_the_errors_of_each_engine_in_bf16_are_as_said(root):
+    found = pd.read_csv(root / f"results/{TIMES}/every_table/table.csv")
+    found = found[found["kind"] == "GEMM"]
+    half = found[found["type"] == "16-bit"].pivot(index="gpu", columns="framework", values="mape_percent")
+    row = re.compile(r"^\| ([\w ]+) \| ([\d.]+), ([\d.]+), ([\d.]+) \| [\d.]+ \| [\d.]+ \|$", re.MULTILINE)
+    said = row.findall((root / "docs/MODELS.md").read_text("utf-8"))
+    assert len(said) == 9
+    for title, *errors in said:
+        own = half.loc[find_gpu(title).name, ["trtllm", "vllm", "sglang"]]
+        assert [float(error) for error in errors] == pytest.approx(own.tolist(), abs=0.0501), title
+    unseen = found["unseen_percent"].dropna()
+    assert f"(mean of the {len(unseen)} tables: {unseen.mean():.1f} %)" in text_of(root, "docs/MODELS.md")
+
+
+#: Rows of the table of what neighbours add, and the kinds of kernels of the laws' errors in them.
+LAWS = [
+    ("GEMM", "gemm"),
+    ("prefill; latent", "prefill latent_prefill"),
+    ("decode; latent", "decode latent_decode"),
+    ("MoE", "moe"),
+    ("all-reduce in engines; NCCL, oneCCL", "collective libraries"),
+    ("linear attention, SSM; sparse attention", "state"),
+]
+
+
+def test_the_mean_errors_of_the_laws_are_as_said(root):
+    """Of engines' kernels and of collectives; of sparse attention the table has fewer than there are constants."""
+    found = pd.read_csv(root / "resources/time_constants.csv").query("framework != 'pytorch'")
+    kind = found["kind"].replace(dict.fromkeys(("convolution", "chunked_rule", "state_update"), "state"))
+    kind = kind.mask(found["kernel"].str.startswith("MLA "), "latent_" + kind)
+    kind = kind.mask(found["kernel"].str.contains("^(?:NCCL|oneCCL)", case=False), "libraries")
+    mean = found["held_back_percent"].groupby(kind).mean()
+    models = (root / "docs/MODELS.md").read_text("utf-8")
+    for name, kinds in LAWS:
+        (said,) = re.findall(rf"^\| {re.escape(name)} \| [^|\n]+ \| ([^|\n]+) (?:\| [^|\n]+ ){{2}}\|$", models, re.M)
+        for error, one in zip(said.split("; "), kinds.split(), strict=False):
+            assert float(error) == pytest.approx(mean[one], abs=0.0501), (name, one)
+    assert f"and {mean['quantise']:.1f} % in the mean of 40 kernels)" in models
+
+
+@pytest.mark.parametrize(
+    ("group", "gpu", "library", "column", "form"),
+    [
+        ("causal", "a100-pcie-80gb", "cuDNN", "mape_percent", "were 16.4 % off and are {:.1f} %"),
+        ("causal", "h20-sxm", "FlashAttention-2", "bias_percent", "were predicted 35 % too fast, now {:.1f} %"),
+        ("causal", "b200", "FlashAttention-2", "bias_percent", "are still {:.0f} % too slow"),
+        ("latent", "h20-sxm", "FlashMLA", "mape_percent", "fall from 32.7 to {:.1f} %"),
+        ("full", "rtx-3090", "Triton", "mape_percent", "the errors are {:.0f} and 23 %"),
+        ("causal", "rtx-3090", "Triton", "mape_percent", "the errors are 11 and {:.0f} %"),
+        ("fp8", "h100-pcie", "FlashAttention-3", "bias_percent", "is predicted {:.0f} % too slow"),
+    ],
+)
+def test_attention_that_others_timed_is_predicted_as_said(root, group, gpu, library, column, form):
+    found = pd.read_csv(root / "results/published-attention/kernel_time/attention/table.csv")
+    models = text_of(root, "docs/MODELS.md")
+    (row,) = found.query("group == @group and gpu == @gpu and library == @library").to_dict("records")
+    assert form.format(abs(row[column])) in models, row[column]
+    blackwell = found[found["gpu"].isin(["b200", "gb200", "gb300", "rtx-pro-6000"]) & (found["library"] == "cuDNN")]
+    half, fp8 = (blackwell[blackwell["group"].isin(names)]["bias_percent"] for names in (["causal", "full"], ["fp8"]))
+    words = f"takes {half.min():.0f} to {half.max():.0f} % longer than cuDNN in 16 bits and"
+    assert f"{words} {fp8.min():.0f} to {fp8.max():.0f} % longer in fp8" in models, words
+
+
+def test_the_pages_say_how_served_runs_are_mispredicted(root):
+    runs = {gpu: data_of(root, [f"served-runs/serving_time/{gpu}"]) for gpu in ("h100", "h200")}
+    errors = {gpu: 100 * (rows["kernels_s"] / rows["measured_s"] - 1) for gpu, rows in runs.items()}
+    sliced = [errors[gpu][rows["replicas"] > 1] for gpu, rows in runs.items()]
+    medians = *(one.abs().median() for one in sliced), *(one.median() for one in sliced)
+    words = "{:.1f} and {:.1f} % (signed medians {:+.1f} and {:+.1f} %)".format(*medians).replace("-", "−")
+    assert words in text_of(root, "docs/MODELS.md"), words
+    page = text_of(root, "notebooks/serving_time.ipynb")
+    assert f"(median error {pd.concat(sliced).abs().median():.0f} %, nothing" in page
+    rows, error = runs["h100"], errors["h100"]
+    given = 100 * (rows["given_ttft_s"] / rows["measured_s"] - 1)
+    some = rows["model"].str.contains("70B") & (rows["gpus"] == 8) & rows["requests"].between(10, 50)
+    words = (
+        f"predicted {error[some].median():.0f} % too long (median) and up to {error[some].max():.0f} %; given the first"
+    )
+    assert f"{words} token, {given[some].median():.0f} % and up to {given[some].max():.0f} %." in page
+    short = -error[rows["model"].str.contains("Qwen3-8B") & (rows["gpus"] == 8) & (rows["input_tokens"] == 128)]
+    assert f"predicted {short.min():.0f} to {short.max():.0f} % too short" in page
 
 
 @pytest.mark.parametrize(

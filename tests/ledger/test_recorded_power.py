@@ -106,6 +106,11 @@ def test_kernels_that_the_law_does_not_fit_are_named(root, texts):
     words = f"SiLU, which computes more than is counted, draws {silu.min():.0f} to {silu.max():.0f} % more"
     assert words in texts["docs/RECORDED.md"]
     assert f"writing one value everywhere {-fill.mean():.0f} % less" in texts["docs/RECORDED.md"]
+    clock = data[data["steady"] & data["limited"] & (data["kernel"] == "gemm")]["clock_mhz"]
+    words = (
+        f"half of the {len(clock)} products of cuBLAS among them run at less than {round(clock.median(), -1):,.0f} MHz"
+    )
+    assert words in texts["docs/MODELS.md"], words
 
 
 def test_zeros_draw_less_as_said(root, texts):
