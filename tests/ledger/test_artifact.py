@@ -518,3 +518,12 @@ def test_the_appendix_counts_the_cases(root):
     text = (root / "docs/ARTIFACT.md").read_text("utf-8")
     listed = {study: int(count) for study, count in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
     assert listed == declared and f"| all (`make`) | {declared.total()} |" in text
+
+
+def test_the_table_of_datasets_has_all_of_them(root):
+    text = (root / "traces/README.md").read_text("utf-8").partition("## Datasets in this repository")[2]
+    listed = re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(file.parent.name for file in root.glob("traces/*/dataset.yaml"))
+    for folder, noun in ((PRODUCTS, "product"), ("published-attention/kernel_time/attention", "kernel")):
+        found = summary(root, folder)
+        assert f"speeds of {found[noun + 's']['value']} " in text and f"in {found['runs']['value']} runs on" in text
