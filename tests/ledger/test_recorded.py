@@ -11,6 +11,7 @@ from own_cases import reduced
 from gpuledger.ledger.datasets import Repository
 from gpuledger.ledger.parts import split_parts
 from gpuledger.models.time_model.constants.table import unseen_constants
+from gpuledger.models.time_model.operators import LAWS
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.training import TrainingRun, training_memory
 from gpuledger.models.training.step import predict_kernels
@@ -28,6 +29,7 @@ from gpuledger.studies.kernel_time import engine_prediction
 H200, H100, SIMULATED = "nvidia-h200", "nvidia-h100", "simulated"
 BLOCKS, NORM = "block_scheduling/zeros_4096", f"{H200}/normalization_roofline/measured"
 TRAINING = "nvidia-h100-training/kernel_breakdown"
+STEPS = ("autocast", "recompute", "bf16")
 TOY, DECODE = f"{H200}/flop_reconciliation/toy_network", "nvidia-h200-decode/kernel_breakdown/eager"
 SAID = [
     (TOY, "counts", 1, "of {} counts 57"),
@@ -425,6 +427,17 @@ def test_kernels_that_are_not_vectorised_are_slower_as_said(root, page):
     slow, fast = 1e3 * times.loc[False], 1e3 * times.loc[True]
     assert f"vectorised ones take {fast.iloc[0]:.1f} ms and are predicted to take {fast.iloc[1]:.1f};" in page
     assert f"the others take {slow.iloc[0]:.1f} ms instead of {slow.iloc[1]:.1f}." in page
+
+
+def test_values_that_are_loaded_one_by_one_matter_as_said(root, page, monkeypatch):
+    cases = [Repository.find(root).case("nvidia-h100-training", "kernel_breakdown", name) for name in STEPS]
+    recorded_s = [split_parts(reduced(case).data)["purposes"]["recorded_s"].sum() for case in cases]
+    for law in ("by_value", "by_value_slowly"):
+        monkeypatch.setitem(LAWS, law, LAWS["vectorised"])
+    runs = [read_training(case)[1] for case in cases]
+    predicted_s = [predict_kernels([run], run.gpu)["total_s"].sum() for run in runs]
+    short = [100 * (1 - ours / theirs) for ours, theirs in zip(predicted_s, recorded_s, strict=True)]
+    assert f"the three steps {min(short):.0f} to {max(short):.0f} % too short." in page
 
 
 def test_the_loss_with_rows_that_are_read_once_is_as_said(root, page):
