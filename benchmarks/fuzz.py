@@ -32,7 +32,7 @@ import pandas as pd
 from fuzz_corpus import corpus
 from fuzz_tables import ANALYSIS
 
-from gpuledger.errors import InputError
+from gpuledger.errors import LONGEST_LINE, InputError
 from gpuledger.files import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -72,7 +72,7 @@ class Reader:
                 self.read(self.file)
             except InputError as error:
                 self.refused += 1
-                if len(line := str(error)) > 1100 or not line.isprintable():
+                if len(line := str(error)) > LONGEST_LINE or not line.isprintable():
                     problem = f"a line of {len(line)} characters, or one that is not printable"
             except BaseException as error:
                 problem = f"{type(error).__name__}: {str(error)[:200]}"

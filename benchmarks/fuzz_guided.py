@@ -24,7 +24,7 @@ import atheris
 with atheris.instrument_imports(include=["gpuledger"]) if len(sys.argv) == 6 else nullcontext():
     from fuzz_corpus import corpus
 
-    from gpuledger.errors import InputError
+    from gpuledger.errors import LONGEST_LINE, InputError
     from gpuledger.files import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -44,7 +44,7 @@ def fuzz(source: Path, read: Callable, seconds: str, seed: str, kept: Path) -> N
         try:
             read(source)
         except InputError as error:
-            assert len(line := str(error)) <= 1100, f"a line of {len(line)} characters"
+            assert len(line := str(error)) <= LONGEST_LINE, f"a line of {len(line)} characters"
             assert line.isprintable(), "a line that is not printable"
 
     def mutate(content: bytes, most: int, seed: int) -> bytes:
