@@ -9,6 +9,7 @@ import pytest
 
 from gpuledger.ledger.datasets import Repository
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies.serving_time.parallelism import WORKLOAD, averages, choices
 
 TIMES, RUNS = "aiconfigurator/kernel_time", "aiconfigurator/serving_time"
 PRODUCTS = "published-gemms/kernel_time/products"
@@ -491,6 +492,22 @@ def test_the_pages_list_the_errors_of_served_runs_that_others_published(root):
     findings = text_of(root, "docs/FINDINGS.md")
     said = f"median errors of {min(errors, key=float)} to {max(errors, key=float)} % by GPU"
     assert f"[{sum(runs)} served runs]" in findings and said in findings, said
+
+
+def test_the_page_says_how_choices_of_parallelism_compare(root):
+    data = data_of(root, [f"{RUNS}/parallelism"])
+    decided, page = choices(data), text_of(root, "notebooks/serving_time_parallelism.ipynb")
+    each = decided.groupby(WORKLOAD)[["predicted", "fewest_met"]].mean()
+    ahead = each["fewest_met"] - each["predicted"]
+    words = f"the better choice in {100 * (ahead > 1e-9).mean():.0f} % of the workloads and the worse in"
+    assert f"{words} {100 * (ahead < -1e-9).mean():.0f} %;" in page, words
+    times = data.groupby([*WORKLOAD, "gpus", "parallelism"])["measured_s"].agg(["min", "max"]).groupby(WORKLOAD)
+    between = decided.join(times.agg(lightest=("min", "max"), heaviest=("max", "min")), on=WORKLOAD)
+    between = between[between["objective_s"].between(between["lightest"], between["heaviest"])]
+    found, workloads = averages(between), between.groupby(WORKLOAD).ngroups
+    words = f"Of the {len(between)} objectives that lie between both for every parallelism of their workload, predicted"
+    words += f" choices attain {found['predicted']:.1f} %, the fewest GPUs {found['fewest']:.1f} %,"
+    assert f"{words} the most {found['most']:.1f} % ({workloads} workloads)" in page, words
 
 
 def test_the_readme_has_the_median_error_of_served_runs_that_others_published(root):
