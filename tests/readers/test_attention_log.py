@@ -36,6 +36,8 @@ MLA = """b=8, s_q=2, mean_sk=4096, h_q=16, h_kv=1, d=576, dv=512, causal=True, v
 b=8, s_q=2, mean_sk=4096, h_q=16, h_kv=1, d=576, dv=512, causal=True, varlen=True
 0.055 ms, 42 TFLOPS, 780 GB/s
 """
+#: Two variants of a kernel, the faster of which ran three times (ms).
+VARIANTS = [("1CTA", 0.5), ("2CTA", 0.43), ("2CTA", 0.41), ("2CTA", 0.48)]
 SHAPE = ["requests", "queries", "keys", "heads", "kv_heads", "key_dim", "value_dim"]
 
 
@@ -68,6 +70,14 @@ def test_time_and_rate_tell_how_many_requests_there_were(read):
     assert frame[SHAPE].to_numpy().tolist() == [[2, 4096, 4096, 16, 16, 128, 128]] * 3
     assert frame["causal"].all() and frame["measured_s"].iloc[0] == pytest.approx(0.4e-3, rel=1e-3)
     assert skipped == ["CuDNN varlen", "[deterministic, 1CTA] FA Python"]
+
+
+def test_of_variants_the_fastest_counts_and_of_repetitions_the_median(read):
+    shape = "### headdim = 128, causal = True, seqlen = 4096 ###\n"
+    lines = [f"[{variant}] FA Python fwd: {ms:.3f}ms, {137.44 / ms:.1f} TFLOPS\n" for variant, ms in VARIANTS]
+    frame, skipped = read(shape + "".join(lines))
+    assert frame["measured_s"].tolist() == pytest.approx([0.43e-3], rel=1e-3) and not skipped
+    assert "variant" not in frame
 
 
 def test_tables_have_the_script_s_heads_unless_it_announced_others(read):
