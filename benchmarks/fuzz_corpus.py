@@ -49,7 +49,10 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     """Yield a name (the parser, then what is damaged), a file that it reads, and how it is read."""
     yield from ((f"ncu, {path.name}", path, ncu.read) for path in sorted((DATA / "ncu").glob("*.csv")))
     yield "ncu, long_base.txt", DATA / "ncu/long_base.txt", ncu.read
-    labelled = "".join(f"0: {line}\n" for line in (DATA / "ncu/long_base.txt").read_text().splitlines())
+    lines = (DATA / "ncu/long_base.txt").read_text().splitlines()
+    divided = "".join(f"{line[at : at + 80]}\n" for line in lines for at in range(0, max(len(line), 1), 80))
+    yield "ncu, divided by a terminal", written(folder / "divided.txt", divided), ncu.read
+    labelled = "".join(f"0: {line}\n" for line in lines)
     yield "ncu, by srun", written(folder / "srun.txt", labelled), ncu.read
     timed = labelled.replace("0: ", "2026-07-01T10:00:00.5Z [rank0]: ")
     yield "ncu, by a logger", written(folder / "timed.txt", timed), ncu.read
