@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import fuzz_texts as texts
 import numpy as np
 import pandas as pd
 from fuzz_pairs import HOLDS_VALUES, pairs, values
@@ -50,7 +51,9 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield from ((f"ncu, {path.name}", path, ncu.read) for path in sorted((DATA / "ncu").glob("*.csv")))
     yield "ncu, long_base.txt", DATA / "ncu/long_base.txt", ncu.read
     lines = (DATA / "ncu/long_base.txt").read_text().splitlines()
-    divided = "".join(f"{line[at : at + 80]}\n" for line in lines for at in range(0, max(len(line), 1), 80))
+    divided = "".join(
+        f"{line[at : at + 50]}\n" for line in texts.NCU_PAGE.split("\n") for at in range(0, len(line) or 1, 50)
+    )
     yield "ncu, divided by a terminal", written(folder / "divided.txt", divided), ncu.read
     labelled = "".join(f"0: {line}\n" for line in lines)
     yield "ncu, by srun", written(folder / "srun.txt", labelled), ncu.read
@@ -136,138 +139,26 @@ def _tables(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "pickle, of clocks", folder / "clocks.pkl", read_pickled_progress
 
 
-_XLA = """{"traceEvents": [
-{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
-{"ph": "M", "pid": 1, "tid": 15, "name": "thread_name", "args": {"name": "Stream #15(Kernel)"}},
-{"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "XLA Modules"}},
-{"ph": "X", "pid": 1, "tid": 2, "ts": 1, "dur": 9, "name": "jit_f(1)"},
-{"ph": "X", "pid": 1, "tid": 15, "ts": 1.5, "dur": 2, "name": "loop_add_fusion_1",
- "args": {"kernel_details": "regs:16 grid:8,1,1 block:128,1,1", "hlo_op": "add.1", "correlation_id": "7"}},
-{"ph": "X", "pid": 1, "tid": 15, "ts": 4, "dur": 2, "name": "MemcpyD2H", "args": {"memcpy_details": "size:4"}},
-{"ph": "X", "pid": 9, "tid": 3, "ts": 0.5, "dur": 1, "name": "cuLaunchKernel", "args": {"correlation_id": "7"}}]}"""
-
-
-_AUTOGRAD = """[{"name": "mm", "ph": "X", "ts": 1.5, "dur": 9.25, "tid": 0, "pid": "CPU functions", "args": {}}, \
-{"name": "mm", "ph": "f", "ts": 5, "tid": 0, "pid": "CUDA functions", "id": 0, "cat": "cpu_to_cuda", "args": {}}, \
-{"name": "NAME", "ph": "X", "ts": 5, "dur": 4.5, "tid": 0, "pid": "CUDA functions", "args": {}}, \
-{"name": "mm", "ph": "f", "ts": 6, "tid": 0, "pid": "CUDA functions", "id": 0, "cat": "cpu_to_cuda", "args": {}}, \
-{"name": "NAME", "ph": "X", "ts": 6, "dur": 2.5, "tid": 0, "pid": "CUDA functions", "args": {}}]"""
-_PADDLE = """{"schemaVersion": "1.0.2", "span_index": "0", "traceEvents": [
-{"name": "relu dygraph[9.5 us]", "pid": 7, "tid": "7(C++)", "ts": 17, "dur": 9.5, "ph": "X", "cat": "Operator",
- "args": {"start_time": "0.5 us", "input_shapes": {"x": [[8, 64]]}, "input_dtypes": {"x": ["float"]}}},
-{"name": "relu[2.25 us]", "pid": 0, "tid": 7, "ts": 20, "dur": 2.25, "ph": "X", "cat": "Kernel",
- "args": {"start_time": "3.5 us", "device": 0, "stream": 7, "correlation id": 3, "grid": [8, 1, 1]}}, {}]}"""
-#: What nvprof writes with --csv and prints, what torch.profiler prints, and what benchmarks of a server print.
-_NVPROF_CSV = """==12== Profiling result:
-"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Size","Device","Stream","Name"
-ms,us,,,,,,,MB,,,
-214.33,1.216,,,,,,,0.004,"Tesla V100-SXM2-16GB (0)","7","[CUDA memcpy HtoD]"
-214.40,605.0,32,2,1,256,1,1,,"Tesla V100-SXM2-16GB (0)","7","sgemm(float*, int) [120]"
-"""
-_NVPROF_SUMS = """==12== Profiling result:
-            Type  Time(%)      Time     Calls       Avg       Min       Max  Name
- GPU activities:   67.08%  8.6348ms        14  616.77us     512ns  3.1952ms  [CUDA memcpy HtoD]
-                    0.15%  1.00250s         1  1.00250s  1.00250s  1.00250s  void reduce<int, 2>(int*, unsigned int)
-      API calls:   99.00%  286.81ms         1  286.81ms  286.81ms  286.81ms  cudaDeviceReset
-"""
-_NVPROF_TRACE = """==31== Profiling result:
-   Start  Duration   Grid Size   Block Size   Regs*   SSMem*           Device  Context  Name
-182.84ms  23.136us           -            -       -        -  Tesla P100-PCIE        1  [CUDA memcpy HtoD]
-182.90ms  41.500us     (8 4 1)    (256 1 1)      32       0B  Tesla P100-PCIE        1  sgemm(float*, int)
-"""
-_TORCH_TABLE = """-------------------------  ------------  ------------  ------------  ------------  ------------
-                     Name      Self CPU     CPU total     Self CUDA    CUDA total    # of Calls
--------------------------  ------------  ------------  ------------  ------------  ------------
-                 aten::mm      20.000us      20.000us       5.000ms       5.000ms             2
-      void cutlass::Ke...       0.000us       0.000us       5.000ms       5.000ms             2
-   triton_poi_fused_add_0      30.000us      30.000us       2.500ms       2.500ms             4
-   triton_poi_fused_add_0       0.000us       0.000us       2.500ms       2.500ms             4
--------------------------  ------------  ------------  ------------  ------------  ------------
-Self CPU time total: 1s
-Self CUDA time total: 7.500ms
-"""
-_NSYS_TEXT = """ ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):
-
- Time (%)  Total Time (ns)  Instances  Avg (ns)    Name
- --------  ---------------  ---------  --------  ---------
-     75.0            6,000          3   2,000.0  void gemm<float, 2>(int *)
-     25.0            2,000          1   2,000.0  add  of two
-"""
-_BOX = """╒════╤═════════════╤═════════╤═══════════╤════════════╤══════════════╕
-│    │ Kernel_Name │   Count │   Sum(ns) │   Mean(ns) │   Median(ns) │
-╞════╪═════════════╪═════════╪═══════════╪════════════╪══════════════╡
-│  0 │ copy(double │    2.00 │   6000.00 │    3000.00 │      3000.00 │
-│    │ *, int)     │         │           │            │              │
-├────┼─────────────┼─────────┼───────────┼────────────┼──────────────┤
-│  1 │ gemm        │    1.00 │   2000.00 │    2000.00 │      2000.00 │
-╘════╧═════════════╧═════════╧═══════════╧════════════╧══════════════╛
-"""
-_RPD = """CREATE TABLE rocpd_string (id INT, string TEXT);
-INSERT INTO rocpd_string VALUES (0, 'KernelExecution'), (1, 'gemm.kd'), (2, 'CopyDeviceToHost'), (3, 'hipLaunchKernel');
-CREATE TABLE rocpd_op (id INT, gpuId INT, queueId INT, start INT, end INT, description_id INT, opType_id INT);
-INSERT INTO rocpd_op VALUES (1, 0, 2, 1000, 3500, 1, 0), (2, 0, 2, 5000, 6000, 4, 2);
-CREATE TABLE rocpd_api (id INT, pid INT, tid INT, start INT, end INT, apiName_id INT, args_id INT);
-INSERT INTO rocpd_api VALUES (1, 7, 9, 500, 600, 3, 4);
-CREATE TABLE rocpd_api_ops (id INT, api_id INT, op_id INT);
-INSERT INTO rocpd_api_ops VALUES (1, 1, 1);"""
-_REPORT = """{"engine": {"model": "Qwen/Qwen3-8B", "kv_cache_dtype": "FP8", "quantization": "NVFP4"},
-"world_info": {"tp_size": 2, "pp_size": 1, "ep_size": -1, "max_batch_size": 64},
-"request_info": {"num_requests": 512, "avg_num_concurrent_requests": 31.9, "avg_input_length": 1024.0,
- "avg_output_length": 511.5}, "performance": {"request_throughput_req_s": 8.5},
-"streaming_metrics": {"avg_ttft_ms": 90.0, "tpot_percentiles": {"p50": 8.25}, "ttft_percentiles": {"p50": 80.0}}}"""
-_SERVED = """Namespace(num_prompts=400, max_concurrency=50, model='Qwen/Qwen3-8B', request_rate=inf)
-============ Serving Benchmark Result ============
-Successful requests:                     400
-Benchmark duration (s):                  40.00
-Total input tokens:                      409200
-Total generated tokens:                  51200
-Request throughput (req/s):              10.00
-Median TTFT (ms):                        1000.00
-Median TPOT (ms):                        20.00
-==================================================
-"""
-
-_BATCH = """Prefill. latency: 0.50000 s, throughput:   8192.00 token/s
-Decode 0. Batch size: 4, latency: 0.01300 s, throughput:    307.69 token/s
-Decode.  median latency: 0.01250 s, median throughput:    320.00 token/s
-Total. latency:  2.100 s, throughput:   2194.29 token/s
-"""
-_PRINTED_REPORT = """= PYTORCH BACKEND
-Model:\t\t\tQwen/Qwen3-8B
-Quantization:\t\tFP8
-TP Size:                2
-Max Runtime Batch Size: 64
-Number of requests:             512
-Number of concurrent requests:  31.9000
-Average Input Length (tokens):  1024.0000
-Average Output Length (tokens): 511.5000
-= PERFORMANCE OVERVIEW
-Request Throughput (req/sec):                     8.5000
-Average time-per-output-token [TPOT] (ms):        8.4000
-[TPOT] P50    : 8.2500
-"""
-
-
 def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
-    yield "CSV report, nvprof", written(folder / "nvprof.csv", _NVPROF_CSV), read_timeline
-    yield "printed report, nvprof sums", written(folder / "nvprof-sums.txt", _NVPROF_SUMS), read_timeline
-    yield "printed report, nvprof trace", written(folder / "nvprof-trace.txt", _NVPROF_TRACE), read_timeline
-    yield "printed report, nsys", written(folder / "nsys.txt", _NSYS_TEXT), read_timeline
+    yield "CSV report, nvprof", written(folder / "nvprof.csv", texts.NVPROF_CSV), read_timeline
+    yield "printed report, nvprof sums", written(folder / "nvprof-sums.txt", texts.NVPROF_SUMS), read_timeline
+    yield "printed report, nvprof trace", written(folder / "nvprof-trace.txt", texts.NVPROF_TRACE), read_timeline
+    yield "printed report, nsys", written(folder / "nsys.txt", texts.NSYS_TEXT), read_timeline
     frame = "   Time (%)  Total Time (ns)  Instances       Name\n0      75.0             6000          3  k<int, 2>\n"
     frame += "1      25.0             2000          1        add\n"
     yield "printed report, data frame", written(folder / "frame.txt", frame), read_timeline
-    yield "printed report, box of rocprof-compute", written(folder / "box.txt", _BOX), read_timeline
+    yield "printed report, box of rocprof-compute", written(folder / "box.txt", texts.BOX), read_timeline
     with closing(sqlite3.connect(folder / "a.rpd")) as database:
-        database.executescript(_RPD)
+        database.executescript(texts.RPD)
     yield "rpd", folder / "a.rpd", read_timeline
-    yield "torch.profiler's table, printed", written(folder / "torch.txt", _TORCH_TABLE), read_timeline
-    labelled = "".join(f"(Worker_TP0 pid=7) {line}\n" for line in _TORCH_TABLE.splitlines())
+    yield "torch.profiler's table, printed", written(folder / "torch.txt", texts.TORCH_TABLE), read_timeline
+    labelled = "".join(f"(Worker_TP0 pid=7) {line}\n" for line in texts.TORCH_TABLE.splitlines())
     yield "torch.profiler's table, of a worker", written(folder / "worker.log", labelled), read_timeline
     timed = labelled.replace("(Worker_TP0 pid=7) ", "\x1b[36m10:00:00 [rank0]:\x1b[0m ")
     yield "torch.profiler's table, by a logger", written(folder / "logger.log", timed), read_timeline
     saved = ',Name,Self CPU,CPU total,Self CUDA,# of Calls\n0,aten::mm,9us,9us,5ms,2\n1,"k<a, b>",0us,0us,5ms,2\n'
     yield "torch.profiler's table, saved", written(folder / "torch.csv", saved), read_timeline
-    yield "trtllm-bench", written(folder / "report.json", _REPORT), read_served
+    yield "trtllm-bench", written(folder / "report.json", texts.REPORT), read_served
     loads = {
         "AIPerf": AIPERF,
         "GenAI-Perf": GENAI_PERF,
@@ -279,14 +170,14 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     }
     for name, entry in loads.items():
         yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served
-    yield "printed results, server benchmark", written(folder / "served.txt", _SERVED), read_served
+    yield "printed results, server benchmark", written(folder / "served.txt", texts.SERVED), read_served
     rows = "".join(f"| {name} | {value} |\n" for name, value in EVALSCOPE.items())
     yield "printed results, EvalScope", written(folder / "evalscope.txt", rows), read_served
     csv = "completed,total_input_tokens,total_output_tokens,max_concurrency,median_ttft_ms,median_tpot_ms\n"
     csv += "64,65536,8192,16.0,80.5,7.5\n64,65536,8192,,80.5,7.5\n"
     yield "table of runs", written(folder / "summary.csv", csv), read_served
-    yield "printed results, SGLang batch", written(folder / "batch.txt", _BATCH), read_served
-    yield "printed results, trtllm-bench", written(folder / "report.txt", _PRINTED_REPORT), read_served
+    yield "printed results, SGLang batch", written(folder / "batch.txt", texts.BATCH), read_served
+    yield "printed results, trtllm-bench", written(folder / "report.txt", texts.PRINTED_REPORT), read_served
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto, plain", written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
     session = '{"cat" : "Session","pid" :7,"tid" :7,"dur" :9,"ts" :1,"ph" : "X","name" :"model_run","args" : {}}'
@@ -295,13 +186,13 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     ran = session.replace("Session", "Kernel").replace("model_run", "k").replace("{}", launch)
     events = ",\n".join((session, node, ran, ran))
     yield "ONNX Runtime", written(folder / "onnx.json", f"[{events}]"), read_timeline
-    yield "Paddle", written(folder / "a.paddle_trace.json", _PADDLE), read_timeline
-    yield "autograd, operators", written(folder / "mm.json", _AUTOGRAD.replace("NAME", "mm")), read_timeline
-    yield "autograd, kernels", written(folder / "gemm.json", _AUTOGRAD.replace("NAME", "gemm")), read_timeline
+    yield "Paddle", written(folder / "a.paddle_trace.json", texts.PADDLE), read_timeline
+    yield "autograd, operators", written(folder / "mm.json", texts.AUTOGRAD.replace("NAME", "mm")), read_timeline
+    yield "autograd, kernels", written(folder / "gemm.json", texts.AUTOGRAD.replace("NAME", "gemm")), read_timeline
     with zipfile.ZipFile(folder / "trace.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("trace.json", _XLA)
+        archive.writestr("trace.json", texts.XLA)
     yield "xla, zipped", folder / "trace.zip", read_timeline
-    yield "xla, plain", written(folder / "host.trace.json", _XLA), read_timeline
+    yield "xla, plain", written(folder / "host.trace.json", texts.XLA), read_timeline
     csv = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Device,Strm,Name\n1,2,3,1,1,1,a,7,k\n5,2,4,1,1,1,a,7,k\n"
     rows = '[{"Start (ns)": 1, "Duration (ns)": 2, "GrdX": 1, "GrdY": 1, "GrdZ": 1, "Strm": 7, "Name": "k"},\n'
     rows += ' {"Start (ns)": 5, "Duration (ns)": 2.5, "GrdX": null, "GrdY": null, "Strm": 7, "Name": "b"}]'
