@@ -80,6 +80,12 @@ def test_of_variants_the_fastest_counts_and_of_repetitions_the_median(read):
     assert "variant" not in frame
 
 
+def test_a_table_without_heads_and_requests_says_so(read):
+    """Found by the fuzzer: requests were divided by no head."""
+    with pytest.raises(InputError, match="does not tell requests, heads, key_dim, kv_heads"):
+        read(TABLE.replace("causal batch", "causal other").replace("  192-128", "  x192-128"))
+
+
 def test_tables_have_the_script_s_heads_unless_it_announced_others(read):
     frame, _ = read(TABLE)
     assert frame.loc[("FlashAttention-4", "forward"), SHAPE].to_numpy().tolist() == [

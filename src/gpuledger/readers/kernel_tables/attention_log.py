@@ -166,7 +166,7 @@ def _row(
     of_head = _flop_of_head(first, causal and not latent, passed)
     if not first["heads"] and first["key_dim"]:
         first["heads"] = first["kv_heads"] = max(_WIDTH // first["key_dim"], 1)
-    if not first["requests"] and of_head and time_ms and rate:
+    if not first["requests"] and of_head and first["heads"] and time_ms and rate:
         first["requests"] = round(float(time_ms) * float(rate) * 1e9 / of_head / first["heads"])
     if not all(0 < value <= _MOST_SIZE for value in first.values()):
         missing = ", ".join(key for key, value in first.items() if not 0 < value <= _MOST_SIZE)
