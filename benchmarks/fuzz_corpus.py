@@ -41,7 +41,7 @@ from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-from served_runs import AIPERF, EVALSCOPE, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER
+from served_runs import AIPERF, EVALSCOPE, GENAI_PERF, GUIDELLM, LLMPERF, ONE_BATCH, ONE_BATCH_SERVER, PRINTED
 
 DATA = ROOT / "tests/data"
 
@@ -170,7 +170,7 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     }
     for name, entry in loads.items():
         yield name, written(folder / f"{name}.json", json.dumps(entry)), read_served
-    yield "printed results, server benchmark", written(folder / "served.txt", texts.SERVED), read_served
+    yield "printed results, server benchmark", written(folder / "served.txt", PRINTED), read_served
     rows = "".join(f"| {name} | {value} |\n" for name, value in EVALSCOPE.items())
     yield "printed results, EvalScope", written(folder / "evalscope.txt", rows), read_served
     csv = "completed,total_input_tokens,total_output_tokens,max_concurrency,median_ttft_ms,median_tpot_ms\n"

@@ -88,18 +88,6 @@ REPORT = """{"engine": {"model": "Qwen/Qwen3-8B", "kv_cache_dtype": "FP8", "quan
 "request_info": {"num_requests": 512, "avg_num_concurrent_requests": 31.9, "avg_input_length": 1024.0,
  "avg_output_length": 511.5}, "performance": {"request_throughput_req_s": 8.5},
 "streaming_metrics": {"avg_ttft_ms": 90.0, "tpot_percentiles": {"p50": 8.25}, "ttft_percentiles": {"p50": 80.0}}}"""
-SERVED = """Namespace(num_prompts=400, max_concurrency=50, model='Qwen/Qwen3-8B', request_rate=inf)
-============ Serving Benchmark Result ============
-Successful requests:                     400
-Benchmark duration (s):                  40.00
-Total input tokens:                      409200
-Total generated tokens:                  51200
-Request throughput (req/s):              10.00
-Median TTFT (ms):                        1000.00
-Median TPOT (ms):                        20.00
-==================================================
-"""
-
 BATCH = """Prefill. latency: 0.50000 s, throughput:   8192.00 token/s
 Decode 0. Batch size: 4, latency: 0.01300 s, throughput:    307.69 token/s
 Decode.  median latency: 0.01250 s, median throughput:    320.00 token/s

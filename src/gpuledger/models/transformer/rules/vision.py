@@ -365,10 +365,8 @@ def _inkling2(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     if not 1 <= width <= MAX_WIDTH:
         raise keys.error("mlp_ratio", f"{ratio} times the width is out of range", "correct it")
     more = {"class_token": True, "positions": keys.integer("posemb_grid_size", 2**12) ** 2 + 1, "scales": 2 * hidden}
-    parts, merge = (
-        encoder(keys, rotary=True, pre_norm=True, width=width, **more),
-        keys.integer("spatial_merge_size", 64),
-    )
+    parts = encoder(keys, rotary=True, pre_norm=True, width=width, **more)
+    merge = keys.integer("spatial_merge_size", 64)
     inner, bias = keys.integer("projection_hidden_dim", MAX_WIDTH), keys.flag("projector_bias")
     steps = mlp(merge**2 * hidden, inner, text, merge**2, bias)
     image = Padded(side_of(keys, "patch_size"), merge, MAX_PIXELS, MAX_SIDE)  # never shrunk
